@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import zlib
 
@@ -11,44 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.state import apply_event, empty_state
-from viz.recording import FORMAT, Limits, Recording, RecordingRefused, open_recording, replay, run_card, save_recording
+from engine.state import apply_event
+from tests.viz.runs import file_of, lines_of, packed, small_run
+from viz.recording import FORMAT, Limits, RecordingRefused, open_recording, replay, save_recording
 
 SMALL = Limits(packed=64 * 1024, unpacked=256 * 1024, line=32 * 1024, lines=200, depth=12)
-
-
-def small_run() -> Recording:
-    """A run of one request over three steps, written out by hand so that these tests need no engine."""
-    state = empty_state() | {"engine": {"status": "ready", "model": "tiny", "device": "cpu", "dtype": "float32", "simulated": False},
-                             "config": {"seed": 3}, "layout": {"num_blocks": 4, "block_size": 4, "groups": [{"index": 0}]}}
-    snapshot = {"v": 1, "type": "snapshot", "room": "main", "seq": 0, "state": state}
-    record = {"id": "r1", "ordinal": 0, "prompt": "<img src=x onerror=alert(1)>", "prompt_tokens": [1, 2, 3], "params": {},
-              "arrival": 0.5, "arrival_step": 0, "parent": None, "visitor": None, "seed": 1}
-    base = {"v": 1, "room": "main"}
-    events = [
-        {**base, "type": "submit", "seq": 1, "step": 0, "time": 0.5, "requests": [record]},
-        {**base, "type": "step", "seq": 2, "step": 1, "time": 1.0, "blocks": [["alloc", "r1", 0, [0]]],
-         "transitions": [{"id": "r1", "from": "pending", "to": "prefilling", "cause": "admitted", "time": 0.9}],
-         "slices": [["r1", 0, 3, "prefill", True]], "tokens": [{"id": "r1", "token": 9, "text": "é"}], "results_of": 1},
-        {**base, "type": "step", "seq": 3, "step": 2, "time": 1.5, "slices": [["r1", 3, 1, "decode", True]],
-         "tokens": [{"id": "r1", "token": 8, "text": "!"}], "results_of": 2, "blocks": [["free", "r1"]],
-         "transitions": [{"id": "r1", "from": "prefilling", "to": "finished", "cause": "length", "reason": "length", "time": 1.5}]},
-    ]
-    return Recording(run_card(snapshot, started="2026-01-01T00:00:00Z"), snapshot, events)
-
-
-def packed(recording: Recording) -> bytes:
-    out = io.BytesIO()
-    save_recording(out, recording)
-    return out.getvalue()
-
-
-def lines_of(recording: Recording) -> list[bytes]:
-    return gzip.decompress(packed(recording)).splitlines()
-
-
-def file_of(lines: list[bytes]) -> bytes:
-    return gzip.compress(b"\n".join(lines) + b"\n")
 
 
 def refusal(data: bytes, limits: Limits = SMALL) -> RecordingRefused:
