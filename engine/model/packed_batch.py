@@ -13,8 +13,8 @@ block ``layout.padding_read`` and write to ``layout.padding_write``, never to a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
@@ -79,6 +79,7 @@ class PackedBatch:
     sample_rows: torch.Tensor          # int64 [S]: tokens whose logits are wanted, in the order of the plan's slices
     num_padding: int = 0               # padding rows among the decode rows, the last of them
     query_padding: int = 0             # tokens added in all
+    derived: dict[Any, Any] = field(default_factory=dict)    # what a forward pass works out once for all layers; emptied before each
 
     @property
     def num_tokens(self) -> int:
