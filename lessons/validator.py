@@ -1,0 +1,420 @@
+"""Refuses broken lessons with a sentence that names file and line. What may stand in a lesson is told in ``lessons/README.md``.
+
+``python -m lessons.validator [NAME…]`` prints every problem of the named lessons (all without a name) and exits 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.errors import BatchscopeError
+from engine.workload.workload import Workload
+from lessons import format as f
+from lessons.expression import Expression, ExpressionError
+from lessons.loader import HOME, lesson_names, load_glossary, load_lesson
+from lessons.measure import METRICS, REQUEST_FIELDS
+from lessons.scenario import ScenarioError, workload_of
+
+SCENARIO, CHECKS = f.FILES[:2]
+
+
+def validate(lesson: f.Lesson, glossary: dict[str, Any] | None = None) -> list[f.Problem]:
+    """Every problem of a loaded lesson; empty when it is sound."""
+    return _Validator(lesson, load_glossary() if glossary is None else glossary).run()
+
+
+class _Validator:
+    def __init__(self, lesson: f.Lesson, glossary: dict[str, Any]) -> None:
+        self.lesson, self.glossary = lesson, glossary
+        self.problems: list[f.Problem] = []
+
+    def say(self, file: str, where: tuple[Any, ...] | int, message: str) -> None:
+        line = where if isinstance(where, int) else self.lesson.line(file, where)
+        self.problems.append(f.Problem(file, line, message))
+
+    def run(self) -> list[f.Problem]:
+        if self.fields(SCENARIO, (), self.lesson.scenario, f.SCENARIO_FIELDS, ("number", "minutes", "device", "panels", "runs", "steps")):
+            self.head()
+            runs = self.lesson.scenario["runs"]
+            if not isinstance(runs, dict) or not 0 < len(runs) <= f.MAX_RUNS or not all(isinstance(run, dict) for run in runs.values()):
+                self.say(SCENARIO, ("runs",), f"runs must be an object with 1 to {f.MAX_RUNS} runs.")
+            elif self.steps_are_a_list():
+                for name in runs:
+                    self.a_run(name, runs[name])
+                self.steps()
+                self.figures()
+                self.texts()
+                self.checks()
+        return sorted(self.problems, key=lambda problem: (problem.file, problem.line))
+
+    # --- small helpers ----------------------------------------------------------------------------------------------------------
+
+    def fields(self, file: str, path: tuple[Any, ...], value: Any, known: set[str], needed: tuple[str, ...] = ()) -> bool:
+        """Whether ``value`` is an object with the ``needed`` names; unknown names are reported."""
+        if not isinstance(value, dict):
+            self.say(file, path, "an object with names and values belongs here.")
+            return False
+        for name in value:
+            if name not in known:
+                self.say(file, (*path, name), f"there is no field \"{name[:40]}\" here; the fields are {', '.join(sorted(known))}.")
+        missing = [name for name in needed if name not in value]
+        if missing:
+            self.say(file, path, f"the field \"{missing[0]}\" is missing.")
+        return not missing
+
+    def whole(self, path: tuple[Any, ...], value: Any, low: int, high: int, what: str) -> bool:
+        good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        if not good:
+            self.say(SCENARIO, path, f"{what} must be a whole number between {low} and {high}.")
+        return good
+
+    def expression(self, file: str, where: tuple[Any, ...] | int, text: Any, *, predicate: bool = False) -> bool:
+        """Whether ``text`` is an expression whose every name exists."""
+        try:
+            parsed = Expression(text)
+        except ExpressionError as error:
+            self.say(file, where, str(error))
+            return False
+        good = True
+        runs = self.lesson.runs
+        for name in parsed.names:
+            first, _, rest = name.partition(".")
+            metric = rest.partition(".")[0] if not predicate else first
+            if predicate and first not in METRICS and first not in f.PREDICATE_NAMES:
+                self.say(file, where, f"'{first}' is no metric of a run and none of {', '.join(f.PREDICATE_NAMES)}.")
+                good = False
+            elif not predicate and first not in runs and first != "mine":
+                self.say(file, where, f"there is no run named '{first}'; the runs are {', '.join(runs)}.")
+                good = False
+            elif not predicate and metric and metric not in METRICS:
+                self.say(file, where, f"'{metric}' is no metric of a run; see lessons/README.md for the list.")
+                good = False
+        if predicate is False and good and ".requests" in parsed.text:
+            for part in parsed.text.split("]."):
+                field = part.split()[0].strip(",)") if part.split() else ""
+                if part is not parsed.text.split("].")[0] and field.split("[")[0].rstrip(")") not in REQUEST_FIELDS:
+                    self.say(file, where, f"'{field[:30]}' is no field of a request; they are {', '.join(REQUEST_FIELDS)}.")
+                    good = False
+        return good
+
+    # --- scenario ---------------------------------------------------------------------------------------------------------------
+
+    def head(self) -> None:
+        scenario = self.lesson.scenario
+        if self.whole(("number",), scenario["number"], 1, 99, "number") and int(self.lesson.name[:2]) != scenario["number"]:
+            self.say(SCENARIO, ("number",), f"the number must be that of the folder, {int(self.lesson.name[:2])}.")
+        self.whole(("minutes",), scenario["minutes"], *f.MINUTES, "minutes")
+        self.device(("device",), scenario["device"])
+        panels = scenario["panels"]
+        if not isinstance(panels, list) or not panels:
+            self.say(SCENARIO, ("panels",), "panels must be a list with at least one panel.")
+        else:
+            for index, name in enumerate(panels):
+                if name not in f.PANELS:
+                    self.say(SCENARIO, ("panels", index), f"there is no panel \"{str(name)[:40]}\"; the panels are {', '.join(f.PANELS)}.")
+        limits = scenario.get("limits", {})
+        if self.fields(SCENARIO, ("limits",), limits, {"ttft", "itl"}):
+            for name, value in limits.items():
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+                    self.say(SCENARIO, ("limits", name), f"the limit {name} must be a number of seconds above 0.")
+        if "score" in scenario:
+            self.expression(SCENARIO, ("score",), scenario["score"])
+
+    def device(self, path: tuple[Any, ...], device: Any) -> None:
+        from engine.executor.catalog import parse_device
+        if device == "model":
+            return
+        try:
+            if not str(device).startswith("simulated:"):
+                raise ValueError
+            parse_device(str(device))
+        except (BatchscopeError, ValueError) as error:
+            self.say(SCENARIO, path, f"device must be \"model\" or \"simulated:\" and a known GPU. {error}".strip())
+
+    def steps_are_a_list(self) -> bool:
+        steps = self.lesson.scenario["steps"]
+        good = isinstance(steps, list) and 0 < len(steps) <= f.MAX_STEPS and all(isinstance(step, dict) for step in steps)
+        if not good:
+            self.say(SCENARIO, ("steps",), f"steps must be a list of 1 to {f.MAX_STEPS} objects.")
+        return good
+
+    def a_run(self, name: str, run: dict[str, Any]) -> None:
+        path = ("runs", name)
+        if not name.isidentifier() or name in ("mine", *METRICS, *f.PREDICATE_NAMES):
+            self.say(SCENARIO, path, f"\"{name[:40]}\" cannot name a run: it must be a plain word that names nothing else.")
+        self.fields(SCENARIO, path, run, f.RUN_FIELDS)
+        like = run.get("like")
+        if like is not None and (like not in self.lesson.runs or like == name or "like" in self.lesson.runs[like]):
+            self.say(SCENARIO, (*path, "like"), f"like must name another run that is written out, not \"{str(like)[:40]}\".")
+            return
+        if like is None and ("requests" in run) == ("workload" in run):
+            self.say(SCENARIO, path, f"the run {name} needs either requests or a workload.")
+        if "device" in run:
+            self.device((*path, "device"), run["device"])
+        if "max_steps" in run:
+            self.whole((*path, "max_steps"), run["max_steps"], 1, f.MAX_ENGINE_STEPS, "max_steps")
+        for index, entry in enumerate(run.get("requests", ()) if isinstance(run.get("requests"), list) else ()):
+            self.fields(SCENARIO, (*path, "requests", index), entry, f.REQUEST_FIELDS)
+        try:
+            EngineConfig.from_dict(self.config_of(name))
+        except BatchscopeError as error:
+            self.say(SCENARIO, (*path, "config"), f"the config of {name} does not work: {error.message}")
+        try:
+            Workload.from_dict(workload_of(self.lesson, name))
+        except (BatchscopeError, ScenarioError) as error:
+            self.say(SCENARIO, (*path, "requests") if "requests" in run else (*path, "workload"), f"the requests of {name} do not work: {error}")
+        self.script(path, name, run.get("script", []))
+
+    def config_of(self, name: str) -> dict[str, Any]:
+        run = self.lesson.runs[name]
+        base = self.lesson.runs.get(run.get("like"), {})
+        return {**(base.get("config") or {}), **(run.get("config") or {})}
+
+    def script(self, path: tuple[Any, ...], name: str, script: Any) -> None:
+        if not isinstance(script, list):
+            self.say(SCENARIO, (*path, "script"), "script must be a list.")
+            return
+        before = 0
+        for index, entry in enumerate(script):
+            here = (*path, "script", index)
+            if not self.fields(SCENARIO, here, entry, f.SCRIPT_FIELDS, ("at",)):
+                continue
+            if not self.whole((*here, "at"), entry["at"], before, f.MAX_ENGINE_STEPS, "at (not before the entry above)"):
+                continue
+            before = entry["at"]
+            if ("configure" in entry) == ("cancel" in entry):
+                self.say(SCENARIO, here, "an entry of the script either configures or cancels.")
+            elif "configure" in entry:
+                try:
+                    EngineConfig.from_dict({**self.config_of(name), **entry["configure"]})
+                except (BatchscopeError, TypeError) as error:
+                    self.say(SCENARIO, (*here, "configure"), f"this change does not work: {error}")
+
+    # --- steps ------------------------------------------------------------------------------------------------------------------
+
+    def steps(self) -> None:
+        steps, seen = self.lesson.steps, set()
+        for index, step in enumerate(steps):
+            path = ("steps", index)
+            if not self.fields(SCENARIO, path, step, f.STEP_FIELDS, ("id", "kind", "run", "points_at", "advance")):
+                continue
+            if step["id"] in seen:
+                self.say(SCENARIO, (*path, "id"), f"the id \"{step['id']}\" is taken by a step above.")
+            seen.add(step["id"])
+            if step["kind"] not in f.KINDS:
+                self.say(SCENARIO, (*path, "kind"), f"kind must be one of {', '.join(f.KINDS)}.")
+            if step["run"] not in self.lesson.runs:
+                self.say(SCENARIO, (*path, "run"), f"there is no run named \"{str(step['run'])[:40]}\"; the runs are {', '.join(self.lesson.runs)}.")
+            elif self.lesson.runs[step["run"]].get("record") is False:
+                self.say(SCENARIO, (*path, "run"), f"the run \"{step['run']}\" is not recorded, so no step can show it.")
+            if step["points_at"] not in self.lesson.scenario["panels"]:
+                self.say(SCENARIO, (*path, "points_at"), f"the step points at \"{str(step['points_at'])[:40]}\", which is not among the lesson's panels.")
+            self.expression(SCENARIO, (*path, "advance"), step["advance"], predicate=True)
+            if "answered" in str(step["advance"]) and "question" not in step:
+                self.say(SCENARIO, (*path, "advance"), "the step waits for an answer but asks nothing.")
+            if "question" in step:
+                self.question((*path, "question"), step)
+            if step["kind"] == "prediction" and "question" not in step:
+                self.say(SCENARIO, path, "a prediction needs a question.")
+            if (step["kind"] == "challenge") != ("challenge" in step):
+                self.say(SCENARIO, path, "a step of kind challenge, and only such a step, has a challenge.")
+            if "challenge" in step:
+                self.challenge((*path, "challenge"), step["challenge"])
+        order = [step.get("kind") for step in steps]
+        wanted = [kind for kind in f.KINDS if kind not in order]
+        if wanted:
+            self.say(SCENARIO, ("steps",), f"the lesson has no step of kind {wanted[0]}; it goes prediction, run, explanation, challenge.")
+        elif not order.index("prediction") < order.index("run") < len(order) - 1 - order[::-1].index("explanation") < order.index("challenge"):
+            self.say(SCENARIO, ("steps",), "the steps must go prediction, run, explanation, challenge, in this order.")
+
+    def question(self, path: tuple[Any, ...], step: dict[str, Any]) -> None:
+        question = step["question"]
+        if not self.fields(SCENARIO, path, question, f.QUESTION_FIELDS, ("type",)):
+            return
+        if question["type"] == "choice":
+            choices = question.get("choices")
+            if not isinstance(choices, list) or not 2 <= len(choices) <= 6:
+                self.say(SCENARIO, path, "a choice needs 2 to 6 choices, each a predicate of which the run makes exactly one true.")
+                return
+            for index, choice in enumerate(choices):
+                self.expression(SCENARIO, (*path, "choices", index), choice)
+        elif question["type"] == "number":
+            if "answer" not in question:
+                self.say(SCENARIO, path, "a question for a number needs an answer, computed from the runs.")
+            else:
+                self.expression(SCENARIO, (*path, "answer"), question["answer"])
+            tolerance = question.get("tolerance", 0)
+            if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= 1:
+                self.say(SCENARIO, (*path, "tolerance"), "tolerance is a share between 0 and 1 of the right answer.")
+        else:
+            self.say(SCENARIO, (*path, "type"), "the type of a question is choice or number.")
+
+    def challenge(self, path: tuple[Any, ...], challenge: Any) -> None:
+        if not self.fields(SCENARIO, path, challenge, f.CHALLENGE_FIELDS, ("run", "knobs", "goal", "solution")):
+            return
+        if challenge["run"] not in self.lesson.runs:
+            self.say(SCENARIO, (*path, "run"), f"there is no run named \"{str(challenge['run'])[:40]}\".")
+            return
+        self.expression(SCENARIO, (*path, "goal"), challenge["goal"])
+        knobs, solution = challenge["knobs"], challenge["solution"]
+        if not isinstance(knobs, dict) or not knobs or not isinstance(solution, dict):
+            self.say(SCENARIO, (*path, "knobs"), "a challenge needs knobs with the values to choose from, and a solution.")
+            return
+        base = self.config_of(challenge["run"])
+        for name, values in knobs.items():
+            if not isinstance(values, list) or len(values) < 2:
+                self.say(SCENARIO, (*path, "knobs", name), f"the knob {name} needs a list of at least two values.")
+                continue
+            for value in values:
+                try:
+                    EngineConfig().replaced({name: value})
+                except BatchscopeError as error:
+                    self.say(SCENARIO, (*path, "knobs", name), error.message)
+        for name, value in solution.items():
+            if value not in (knobs.get(name) if isinstance(knobs.get(name), list) else []):
+                self.say(SCENARIO, (*path, "solution"), f"the solution sets {name[:40]} to {value}, which the challenge does not offer.")
+        try:
+            EngineConfig.from_dict({**base, **solution})
+        except BatchscopeError as error:
+            self.say(SCENARIO, (*path, "solution"), f"the solution does not work: {error.message}")
+
+    def figures(self) -> None:
+        figures = self.lesson.scenario.get("figures", {})
+        if not isinstance(figures, dict):
+            self.say(SCENARIO, ("figures",), "figures must be an object of figures by id.")
+            return
+        for name, figure in figures.items():
+            path = ("figures", name)
+            if not self.fields(SCENARIO, path, figure, f.FIGURE_FIELDS, ("kind",)):
+                continue
+            if figure["kind"] not in f.FIGURE_KINDS:
+                self.say(SCENARIO, (*path, "kind"), f"the kind of a figure is one of {', '.join(f.FIGURE_KINDS)}.")
+            elif figure["kind"] in ("curve", "bars"):
+                for index, point in enumerate(figure.get("points", ())):
+                    for part in (1, *range(2, len(point))) if isinstance(point, list) else ():
+                        self.expression(SCENARIO, (*path, "points", index, part), point[part])
+                if not figure.get("points"):
+                    self.say(SCENARIO, path, "this figure needs points: a list of [label, expression].")
+            elif figure.get("run") not in self.lesson.runs:
+                self.say(SCENARIO, (*path, "run"), f"there is no run named \"{str(figure.get('run'))[:40]}\" to draw.")
+
+    # --- texts ------------------------------------------------------------------------------------------------------------------
+
+    def texts(self) -> None:
+        wanted = [step.get("id") for step in self.lesson.steps]
+        questions = {step.get("id"): step.get("question") for step in self.lesson.steps}
+        reference = self.lesson.texts[f.LANGUAGES[0]]
+        for language in f.LANGUAGES:
+            text, file = self.lesson.texts[language], f"lesson.{language}.md"
+            for name in ("title", "summary"):
+                if name not in text.front:
+                    self.say(file, 1, f"the front matter has no {name}.")
+            found = [section.id for section in text.sections]
+            for section in text.sections:
+                if section.id not in wanted:
+                    self.say(file, section.line, f"the step \"{section.id}\" does not stand in {SCENARIO}.")
+            missing = [step for step in wanted if step not in found]
+            if missing:
+                self.say(file, 1, f"the step \"{missing[0]}\" of {SCENARIO} has no text in this language.")
+            elif found != wanted and set(found) == set(wanted):
+                self.say(file, text.sections[0].line, f"the steps stand in another order than in {SCENARIO}.")
+            for section in text.sections:
+                self.section(file, section, questions.get(section.id))
+            self.marks(file, text, reference)
+
+    def section(self, file: str, section: Any, question: Any) -> None:
+        if not section.blocks:
+            self.say(file, section.line, f"the step \"{section.id}\" has no prose.")
+        if isinstance(question, dict):
+            if section.question is None:
+                self.say(file, section.line, f"{SCENARIO} asks a question in the step \"{section.id}\", but it has no words here.")
+                return
+            choices = question.get("choices") if question.get("type") == "choice" else []
+            if isinstance(choices, list) and len(section.choices) != len(choices):
+                self.say(file, section.question_line, f"the question has {len(section.choices)} choices here and {len(choices)} in {SCENARIO}.")
+            if not section.reveal:
+                self.say(file, section.question_line, "the question has no explanation (a line beginning with >) for after the answer.")
+        elif section.question is not None:
+            self.say(file, section.question_line, f"the step \"{section.id}\" asks a question that {SCENARIO} does not know.")
+
+    def marks(self, file: str, text: Any, reference: Any) -> None:
+        for line, value, format_name in text.values:
+            self.expression(file, line, value)
+            if format_name not in f.FORMATS:
+                self.say(file, line, f"there is no format '{format_name[:20]}'; the formats are {', '.join(f.FORMATS[1:])}.")
+        for line, term in text.terms:
+            if term not in self.glossary:
+                self.say(file, line, f"there is no term '{term}' in glossary.json.")
+        figures = self.lesson.scenario.get("figures", {})
+        for line, name in text.figures:
+            if name not in figures:
+                self.say(file, line, f"there is no figure \"{name}\" in {SCENARIO}.")
+        if text is not reference:
+            for what, mine, theirs in (("numbers {{…}}", [value for _, value, _ in text.values], [value for _, value, _ in reference.values]),
+                                       ("figures", [name for _, name in text.figures], [name for _, name in reference.figures])):
+                if sorted(mine) != sorted(theirs):
+                    odd = sorted(set(mine) ^ set(theirs)) or ["how often one stands"]
+                    self.say(file, 1, f"the two languages differ in their {what}: {odd[0]}.")
+
+    # --- checks -----------------------------------------------------------------------------------------------------------------
+
+    def checks(self) -> None:
+        seen: set[str] = set()
+        if not self.lesson.checks:
+            self.say(CHECKS, 1, "a lesson needs at least one claim.")
+        for index, check in enumerate(self.lesson.checks):
+            path = (index,)
+            if not self.fields(CHECKS, path, check, f.CHECK_FIELDS, ("id", "step", "measure", "is", "value", "sentence")):
+                continue
+            if check["id"] in seen:
+                self.say(CHECKS, (*path, "id"), f"the claim \"{check['id']}\" is named twice.")
+            seen.add(check["id"])
+            self.expression(CHECKS, (*path, "measure"), check["measure"])
+            if isinstance(check["value"], str):
+                self.expression(CHECKS, (*path, "value"), check["value"])
+            elif not isinstance(check["value"], (int, float)):
+                self.say(CHECKS, (*path, "value"), "the value of a claim is a number, true, false or an expression.")
+            if check["is"] not in f.COMPARISONS:
+                self.say(CHECKS, (*path, "is"), f"\"is\" must be one of {', '.join(f.COMPARISONS)}.")
+            elif (check["is"] == "~") != ("tolerance" in check):
+                self.say(CHECKS, path, "a claim with \"~\", and only such a claim, has a tolerance (a share of the value).")
+            if check.get("format", "") not in f.FORMATS:
+                self.say(CHECKS, (*path, "format"), f"there is no format '{check['format']}'.")
+            self.sentence(path, check)
+
+    def sentence(self, path: tuple[Any, ...], check: dict[str, Any]) -> None:
+        if not self.fields(CHECKS, (*path, "sentence"), check["sentence"], set(f.LANGUAGES), f.LANGUAGES):
+            return
+        for language in f.LANGUAGES:
+            section = next((part for part in self.lesson.texts[language].sections if part.id == check["step"]), None)
+            if section is None:
+                self.say(CHECKS, (*path, "step"), f"there is no step \"{str(check['step'])[:40]}\".")
+                return
+            words = " ".join(str(check["sentence"][language]).split())
+            if not words or words not in " ".join(section.source.replace("\n> ", "\n").split()):
+                self.say(CHECKS, (*path, "sentence", language),
+                         f"the sentence of the claim \"{check['id']}\" does not stand in the step \"{check['step']}\" of lesson.{language}.md.")
+
+
+def main(arguments: list[str]) -> int:
+    from lessons.loader import find_lesson
+    try:
+        names = [find_lesson(name) for name in arguments] or lesson_names()
+    except KeyError as error:
+        print(error.args[0])
+        return 1
+    problems = []
+    for name in names:
+        try:
+            found = validate(load_lesson(name))
+        except f.LessonBroken as error:
+            found = error.problems
+        problems += [f"{HOME.name}/{name}/{problem}" for problem in found]
+    print("\n".join(problems) or f"{len(names)} lessons, no problem.")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
