@@ -55,6 +55,8 @@ class Request:
     swap_slots: list[list[int]] = field(default_factory=list)    # per layer group, while offloaded
     block_hashes: list[bytes] = field(default_factory=list)      # chained hashes of the complete blocks so far
     num_registered_blocks: int = 0        # complete blocks whose hash the prefix cache has seen for this table
+    covered: int = 0                      # positions the tables can hold without another block
+    shares_tail: bool = False             # forked: a block it may write to can have another owner (copy on write)
 
     admitted: float | None = None         # time of the first admission
     first_token: float | None = None
@@ -65,7 +67,6 @@ class Request:
     prefix_hit_tokens: int = 0
     num_offloads: int = 0
     num_soft_resets: int = 0
-    admission_index: int = -1             # order of the last admission: the newest is preempted first
     holds_slot: bool = False              # static batching: finished, but its slot is kept until the batch is done
 
     @property
@@ -78,9 +79,14 @@ class Request:
         return len(self.tokens) - self.num_prompt_tokens
 
     @property
+    def last_position(self) -> int:
+        """Positions that will ever be computed: the last output token is only read, never fed back."""
+        return self.num_prompt_tokens + self.params.max_new_tokens - 1
+
+    @property
     def remaining_tokens(self) -> int:
-        """Positions that exist and are not yet in the cache: 1 while decoding."""
-        return len(self.tokens) + self.in_flight - self.num_computed
+        """Positions to compute now: 1 while decoding, 0 when the last token is already on its way."""
+        return min(len(self.tokens) + self.in_flight, self.last_position) - self.num_computed
 
     @property
     def max_total_tokens(self) -> int:
