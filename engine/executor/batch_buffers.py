@@ -71,7 +71,7 @@ class BatchBuffers:
         rows, tokens = shape.num_rows, shape.num_tokens
         prefill_tokens = tokens - shape.num_decode
         wide: list[tuple[str, tuple[int, ...]]] = [
-            ("input_ids", (tokens,)), ("position_ids", (tokens,)), ("sample_rows", (shape.num_samples,))]
+            ("input_ids", (tokens,)), ("position_ids", (tokens,)), ("carry", (tokens,)), ("sample_rows", (shape.num_samples,))]
         narrow: list[tuple[str, tuple[int, ...]]] = [("query_starts", (rows + 1,))]
         for index, group in enumerate(shape.groups):
             wide.append((f"slot_mapping{index}", (tokens,)))
@@ -84,6 +84,8 @@ class BatchBuffers:
         self._narrow = _Carver(narrow, torch.int32, device)
         self.host = {**self._wide.host, **self._narrow.host}
         parts = {**self._wide.device, **self._narrow.device}
+        #: int64 [T]: which sample of the step before becomes this input token; -1 where ``input_ids`` knows it.
+        self.carry = parts["carry"]
         self.batch = PackedBatch(
             input_ids=parts["input_ids"], position_ids=parts["position_ids"], query_starts=parts["query_starts"],
             num_decode=shape.num_decode, max_query=shape.max_query, sample_rows=parts["sample_rows"],
@@ -99,3 +101,15 @@ class BatchBuffers:
         """Bring the indices to the device, in stream order."""
         self._wide.upload()
         self._narrow.upload()
+
+    def copy_from(self, other: BatchBuffers) -> None:
+        """Take over what another pair of buffers of the same shape has on the device, in stream order."""
+        self._wide.device_tensor.copy_(other._wide.device_tensor, non_blocking=True)
+        self._narrow.device_tensor.copy_(other._narrow.device_tensor, non_blocking=True)
+        self.batch.num_padding = self.batch.query_padding = other.batch.num_padding
+
+    def take_carried(self, tokens: torch.Tensor) -> None:
+        """Fill in the input tokens that are samples of the step before (``tokens``, int64 [S], on the device)."""
+        known = self.carry < 0
+        carried = tokens.index_select(0, self.carry.clamp(min=0))
+        self.batch.input_ids.copy_(torch.where(known, self.batch.input_ids, carried))

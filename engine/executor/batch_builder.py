@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,21 +23,13 @@ class Intervals:
 
 
 @dataclass(slots=True)
-class Carry:
-    """Tokens that the step before is still computing: ``places[i]`` of ``input_ids`` takes the sample of ``requests[i]``."""
-
-    places: list[int]
-    requests: list[Request]
-
-
-@dataclass(slots=True)
 class BuiltBatch:
     """A filled batch, and how to read its results: the first ``num_samples`` rows of logits are the plan's sampling
     slices in order (more rows, if any, are padding)."""
 
     buffers: BatchBuffers
     num_samples: int
-    carry: Carry
+    has_carry: bool          # some input tokens are samples of the step before, see ``BatchBuffers.take_carried``
     query_padding: int
     kv_padding: int
 
@@ -50,9 +42,10 @@ class BatchBuilder:
         self._tables = BlockTables(layout)
         self.windows = tuple(group.window for group in layout.groups)
 
-    def build(self, plan: StepPlan, intervals: Intervals, buffers_for: Callable[[BatchShape], BatchBuffers]) -> BuiltBatch:
+    def build(self, plan: StepPlan, intervals: Intervals, buffers_for: Callable[[BatchShape], BatchBuffers],
+              in_flight: Mapping[Request, int]) -> BuiltBatch:
         """Lay the slices out (decode rows, padding rows, prefill rows), choose the padded shape, ask ``buffers_for`` memory
-        of that shape and fill it. The caller uploads."""
+        of that shape and fill it. The caller uploads. ``in_flight``: which sample of the step before is whose."""
         slices = plan.slices
         count = np.array([piece.count for piece in slices], np.int64)
         start = np.array([piece.start for piece in slices], np.int64)
@@ -102,10 +95,10 @@ class BatchBuilder:
         host["position_ids"][:] = position
         host["sample_rows"][:] = 0
         host["sample_rows"][:len(sampled)] = query_starts[1:][row_of_slice[sampled]] - 1
-        carry = self._fill_tokens(host["input_ids"], slices, query_starts[row_of_slice], padding)
+        has_carry = self._fill_tokens(host["input_ids"], host["carry"], slices, query_starts[row_of_slice], padding, in_flight)
         for group in range(len(self.windows)):
             self._fill_group(group, host, shape, table_row, row_of_token, position, end, idle, readable[group], row_start, row_count)
-        return BuiltBatch(buffers, len(sampled), carry, query_padding, max(item.max_kv for item in shape.groups) - longest)
+        return BuiltBatch(buffers, len(sampled), has_carry, query_padding, max(item.max_kv for item in shape.groups) - longest)
 
     def _readable(self, group: int, end: np.ndarray, padding_slices: list[tuple[int, Slice]]) -> np.ndarray:
         """Cache slots each row may read. A static slot's padding slice reads what its request has cached, but at least one
@@ -129,26 +122,29 @@ class BatchBuilder:
         return GroupShape(width, max_kv, _round_up(int(keys.sum()), intervals.kv), _round_up(int(keys.max()), intervals.kv))
 
     @staticmethod
-    def _fill_tokens(out: np.ndarray, slices, first_token: np.ndarray, padding: slice) -> Carry:
-        """Token ids of all slices. A position whose token is not known yet is left to the carry."""
+    def _fill_tokens(out: np.ndarray, carry: np.ndarray, slices: list[Slice], first_token: np.ndarray, padding: slice,
+                     in_flight: Mapping[Request, int]) -> bool:
+        """Token ids of all slices. A token that the step before is still computing is left to the carry; tells whether
+        there is one."""
         out[padding] = 0
-        carry = Carry([], [])
+        carry[:] = -1
+        has_carry = False
         for piece, place in zip(slices, first_token.tolist()):
-            known = piece.request.tokens
+            known, start, count = piece.request.tokens, piece.start, piece.count
             if piece.kind == PADDING:
-                out[place:place + piece.count] = known[-1]
-            elif piece.start + piece.count <= len(known):
-                if piece.count == 1:
-                    out[place] = known[piece.start]
+                out[place:place + count] = known[-1]
+            elif start + count <= len(known):
+                if count == 1:
+                    out[place] = known[start]
                 else:
-                    out[place:place + piece.count] = known[piece.start:piece.start + piece.count]
+                    out[place:place + count] = known[start:start + count]
             else:
                 # At most one token of a request is ever in flight, and it is the last of the slice.
-                out[place:place + piece.count - 1] = known[piece.start:piece.start + piece.count - 1]
-                out[place + piece.count - 1] = 0
-                carry.places.append(place + piece.count - 1)
-                carry.requests.append(piece.request)
-        return carry
+                out[place:place + count - 1] = known[start:start + count - 1]
+                out[place + count - 1] = 0
+                carry[place + count - 1] = in_flight[piece.request]
+                has_carry = True
+        return has_carry
 
     def _fill_group(self, group: int, host: dict[str, np.ndarray], shape: BatchShape, table_row: np.ndarray,
                     row_of_token: np.ndarray, position: np.ndarray, end: np.ndarray, idle: np.ndarray,

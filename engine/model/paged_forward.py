@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from engine.errors import ModelUnavailable
 from engine.model.attention.base import AttentionBackend, Scores
-from engine.model.packed_batch import PackedBatch, PagedKVCache
+from engine.model.packed_batch import GroupIndices, PackedBatch, PagedKVCache
 
 #: The name under which transformers knows our attention. It has no mask function, so no mask is ever built.
 ATTENTION_NAME = "batchscope_paged"
@@ -36,21 +36,25 @@ _current = threading.local()
 
 
 @contextmanager
-def _running(step: _Step) -> Iterator[None]:
-    before = getattr(_current, "step", None)
+def _running(model, step: _Step) -> Iterator[None]:
+    """For the time of one forward pass, ``model`` attends through the paged cache and this thread runs ``step``.
+
+    Afterwards the model has its own attention again, so ``model.generate`` stays what it was.
+    """
+    config = model.config
+    before, config._attn_implementation = config._attn_implementation, ATTENTION_NAME
     _current.step = step
     try:
         yield
     finally:
-        _current.step = before
+        _current.step = None
+        config._attn_implementation = before
 
 
 def _paged_attention(module, query, key, value, attention_mask=None, scaling=None, dropout=0.0, softcap=None, s_aux=None,
                      **kwargs):
     """The signature transformers' attention modules call: ``query`` [1, Hq, T, D], ``key``/``value`` [1, Hkv, T, D]."""
-    step = getattr(_current, "step", None)
-    if step is None:
-        raise RuntimeError("This model's attention is set to the paged cache, so it can only run through a PagedForward.")
+    step: _Step = _current.step
     if s_aux is not None:
         raise ModelUnavailable("attention_sinks", "This model adds attention sinks to its scores, which the paged cache does not "
                                "support; choose a model without them.")
@@ -70,7 +74,6 @@ ALL_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, _paged_attention)
 class PagedForward:
     """A :class:`~engine.model.packed_batch.Forward` for a transformers causal language model.
 
-    Switches the model's attention to the paged cache for good (the model can then no longer ``generate`` by itself).
     Raises :class:`ModelUnavailable` when the model does not route its attention through transformers' interface, or keeps
     K/V of a shape the cache does not have.
     """
@@ -83,8 +86,6 @@ class PagedForward:
         if not getattr(model, "_supports_attention_backend", False):
             raise ModelUnavailable("no_attention_interface", f"{type(model).__name__} does not use transformers' attention "
                                    "interface, so its K/V cannot be paged; choose another architecture.")
-        if model.config._attn_implementation != ATTENTION_NAME:
-            model.set_attn_implementation(ATTENTION_NAME)
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def __call__(self, batch: PackedBatch, cache: PagedKVCache) -> torch.Tensor:
@@ -92,13 +93,25 @@ class PagedForward:
         logits, _ = self._run(batch, cache)
         return logits
 
-    def check(self, batch: PackedBatch, cache: PagedKVCache) -> None:
-        """Run a batch and make sure that every layer came by the paged cache. Raises :class:`ModelUnavailable`."""
+    def check(self, cache: PagedKVCache) -> None:
+        """Run one padding token through and make sure that every layer came by the paged cache. Raises
+        :class:`ModelUnavailable`."""
+        device, layout = cache.storage.device, cache.layout
+
+        def whole(value: int, dtype: torch.dtype) -> torch.Tensor:
+            return torch.full((1,), value, dtype=dtype, device=device)
+
+        batch = PackedBatch(
+            input_ids=whole(0, torch.int64), position_ids=whole(0, torch.int64), num_decode=1, max_query=0,
+            query_starts=torch.arange(2, dtype=torch.int32, device=device), sample_rows=whole(0, torch.int64),
+            groups=[GroupIndices(group.window, whole(layout.padding_read, torch.int32)[None],
+                                 whole(layout.padding_write * layout.block_size, torch.int64), whole(1, torch.int32), 1)
+                    for group in layout.groups])
         try:
             _, step = self._run(batch, cache)
         except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
-            raise ModelUnavailable("paged_forward", f"{type(self.model).__name__} cannot run on the paged cache: "
-                                   f"{str(error).splitlines()[0][:200] if str(error) else type(error).__name__}.") from error
+            why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ModelUnavailable("paged_forward", f"{type(self.model).__name__} cannot run on the paged cache: {why}.") from error
         missing = set(cache.place_of_layer) - step.layers_seen
         if missing:
             raise ModelUnavailable("paged_forward", f"{type(self.model).__name__} keeps {len(missing)} of its layers away from the "
@@ -108,7 +121,7 @@ class PagedForward:
         step = _Step(batch, cache, self.backend)
         batch.derived.clear()
         rows = {"logits_to_keep": batch.sample_rows} if self._selects_rows else {}
-        with torch.no_grad(), _running(step):
+        with torch.no_grad(), _running(self.model, step):
             logits = self.model(input_ids=batch.input_ids[None], position_ids=batch.position_ids[None], use_cache=False, **rows).logits
         logits = logits[0]
         return (logits if self._selects_rows else logits.index_select(0, batch.sample_rows)), step

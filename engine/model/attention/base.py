@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -18,6 +20,19 @@ class Scores:
     softcap: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a backend would have to work."""
+
+    device: torch.device
+    dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    softcap: bool = False      # the model caps its scores
+
+
 class AttentionBackend(ABC):
     """Attention over the paged cache. Shapes: T tokens, Hq query heads, Hkv K/V heads (Hq a multiple of Hkv), head size D.
 
@@ -25,12 +40,10 @@ class AttentionBackend(ABC):
     """
 
     name: str
-    #: Whether every launch depends on shapes alone (no value is read back from the device), so that it can be recorded.
-    graph_safe: bool = True
 
     @classmethod
-    def why_not(cls, device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int) -> str | None:
-        """A sentence saying why this backend cannot be used here, or ``None``."""
+    def why_not(cls, place: Place) -> str | None:
+        """Why this backend cannot be used at ``place``, as the end of a sentence, or ``None``."""
         return None
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
@@ -83,3 +96,11 @@ def gather(cache: torch.Tensor, fresh: torch.Tensor, indices: GatherIndices) -> 
     out.index_copy_(0, indices.cached, old)
     out.index_copy_(0, indices.fresh, fresh)
     return out
+
+
+def once(batch: PackedBatch, key: Any, make: Callable[[], Any]) -> Any:
+    """What all layers of a step share is made by the first of them and kept in ``batch.derived``."""
+    known = batch.derived.get(key)
+    if known is None:
+        known = batch.derived[key] = make()
+    return known

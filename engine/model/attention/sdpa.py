@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from engine.model.attention.base import AttentionBackend, Scores
+from engine.model.attention.base import AttentionBackend, Scores, once
 from engine.model.packed_batch import GroupIndices, PackedBatch
 
 
@@ -22,7 +22,7 @@ class SdpaBackend(AttentionBackend):
         rows, heads, size = query.shape
         kv_heads = keys.shape[2]
         key, value = _blocks(keys, group.block_table[:rows]), _blocks(values, group.block_table[:rows])
-        bias = _once(batch, ("decode", id(group)), lambda: _length_bias(group.kv_lengths[:rows], key.shape[1], query.dtype))
+        bias = once(batch, ("decode", id(group)), lambda: _length_bias(group.kv_lengths[:rows], key.shape[1], query.dtype))
         folded = query.reshape(rows, kv_heads, heads // kv_heads, size)
         out = _attention(folded, key.transpose(1, 2), value.transpose(1, 2), bias[:, None, None, :], scores)
         return out.reshape(rows, heads, size)
@@ -37,7 +37,7 @@ class SdpaBackend(AttentionBackend):
             last = (group.kv_lengths[first:] - counts)[:, None] + torch.arange(batch.max_query, device=query.device)
             return _bias(torch.arange(key.shape[1], device=query.device) <= last[:, :, None], query.dtype)
 
-        return self._prefill(query, key, value, batch, _once(batch, ("prefill", id(group)), bias), scores)
+        return self._prefill(query, key, value, batch, once(batch, ("prefill", id(group)), bias), scores)
 
     def prefill_window(self, query, key, value, batch: PackedBatch, group: GroupIndices, scores: Scores):
         gathered = group.gather
@@ -53,10 +53,10 @@ class SdpaBackend(AttentionBackend):
             keys = torch.arange(gathered.max_keys, device=query.device)
             return _bias((keys <= last[:, :, None]) & (keys > last[:, :, None] - group.window), query.dtype)
 
-        index = _once(batch, ("places", id(group)), places)
+        index = once(batch, ("places", id(group)), places)
         shape = (batch.num_prefill, gathered.max_keys, *key.shape[1:])
         key, value = key.index_select(0, index).view(shape), value.index_select(0, index).view(shape)
-        return self._prefill(query, key, value, batch, _once(batch, ("window", id(group)), bias), scores)
+        return self._prefill(query, key, value, batch, once(batch, ("window", id(group)), bias), scores)
 
     def _prefill(self, query, key, value, batch: PackedBatch, bias, scores: Scores):
         """``query`` packed [N, Hq, D], ``key``/``value`` [P, L, Hkv, D], ``bias`` [P, max_query, L]."""
@@ -66,7 +66,7 @@ class SdpaBackend(AttentionBackend):
         share = heads // kv_heads
         padded = query.index_select(0, into).view(rows, longest, kv_heads, share, size)
         folded = padded.permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, share * longest, size)
-        wide = _once(batch, ("fold", id(bias)), lambda: bias.repeat(1, share, 1))
+        wide = once(batch, ("fold", id(bias)), lambda: bias.repeat(1, share, 1))
         out = _attention(folded, key.transpose(1, 2), value.transpose(1, 2), wide[:, None], scores)
         out = out.view(rows, kv_heads, share, longest, size).permute(0, 3, 1, 2, 4).reshape(rows * longest, heads, size)
         return out.index_select(0, out_of)
@@ -84,7 +84,7 @@ class SdpaBackend(AttentionBackend):
             row = torch.searchsorted(starts[1:].contiguous(), token, right=True)
             out_of = row * batch.max_query + token - starts.index_select(0, row)
             return starts.diff(), into, out_of
-        return _once(batch, "padding", make)
+        return once(batch, "padding", make)
 
 
 def _attention(query, key, value, bias, scores: Scores):
@@ -110,10 +110,3 @@ def _bias(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where ``visible``, -inf elsewhere."""
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
 
-
-def _once(batch: PackedBatch, key, make):
-    """What all layers of a step share is made by the first of them."""
-    known = batch.derived.get(key)
-    if known is None:
-        known = batch.derived[key] = make()
-    return known

@@ -1,0 +1,26 @@
+"""Attention over the paged cache: one small interface, several backends, and the choice among them."""
+
+from __future__ import annotations
+
+from engine.model.attention.base import AttentionBackend, Place
+from engine.model.attention.flash import FlashBackend
+from engine.model.attention.sdpa import SdpaBackend
+from engine.model.attention.varlen import VarlenBackend
+
+#: Fastest first. Those whose package or device is missing are here too; ``why_not`` says so.
+BACKENDS: dict[str, type[AttentionBackend]] = {"flash": FlashBackend, "varlen": VarlenBackend, "sdpa": SdpaBackend}
+
+
+def choose_backend(name: str, place: Place) -> tuple[AttentionBackend, list[str]]:
+    """The backend called ``name``, or for ``auto`` the fastest that works at ``place``, and sentences about what was not
+    possible. A named backend that cannot work is replaced by the automatic choice, and a sentence says so."""
+    notes: list[str] = []
+    if name != "auto":
+        why = BACKENDS[name].why_not(place) if name in BACKENDS else "it is not part of this build"
+        if why is None:
+            return BACKENDS[name](), notes
+        notes.append(f"The attention backend {name} is not used: {why}.")
+    for backend in BACKENDS.values():
+        if backend.why_not(place) is None:
+            return backend(), notes
+    raise AssertionError("the sdpa backend works everywhere")
