@@ -81,7 +81,8 @@ def test_the_unpacked_copy_is_exactly_what_transformers_unpacks(default_model):
     for ours, theirs in (("model.embed_tokens.weight", "token_embd.weight"), ("model.norm.weight", "output_norm.weight"),
                          ("model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"),
                          ("model.layers.29.self_attn.v_proj.weight", "blk.29.attn_v.weight")):
-        expected = torch.from_numpy(gguf.dequantize(tensors[theirs].data, tensors[theirs].tensor_type)).reshape(weights[ours].shape)
+        unpacked = gguf.dequantize(tensors[theirs].data, tensors[theirs].tensor_type)
+        expected = torch.from_numpy(unpacked.copy()).reshape(weights[ours].shape)
         assert torch.equal(weights[ours], expected), ours
 
 
@@ -132,7 +133,7 @@ def test_a_hub_that_answers_is_preferred(model_folder, tmp_path):
                 "result = [first.source, second.source, first.spec.num_params]")
         result = load_in_process(code, HF_ENDPOINT=endpoint, HF_HOME=str(tmp_path))
     assert result[:2] == ["Hugging Face Hub", "Hugging Face Hub (cached)"]
-    assert "/acme/tiny/resolve/main/model.safetensors" in asked or any(path.endswith("model.safetensors") for path in asked)
+    assert any(path.endswith("model.safetensors") for path in asked)
 
 
 def test_a_hub_that_takes_the_call_and_never_answers_costs_at_most_five_seconds(tmp_path):
@@ -146,7 +147,7 @@ def test_a_hub_that_takes_the_call_and_never_answers_costs_at_most_five_seconds(
     assert PATIENCE < 5
     assert "did not answer" in message or "does not answer" in message
     assert "acme/tiny is not here" in message
-    assert seconds < 60          # not a measurement: one untamed retry loop alone is longer
+    assert seconds < 60          # an alarm, not a measurement: transformers' own retries would take minutes
 
 
 def test_the_probe_returns_when_its_patience_is_over(monkeypatch):
