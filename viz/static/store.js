@@ -34,10 +34,11 @@ export class Store {
   // Takes one message. Returns false when its sequence number shows a gap: the caller must ask for a snapshot.
   receive(message) {
     const snapshot = isSnapshot(message);
-    if (!snapshot && this.started) {
-      if (message.seq <= this.head.seq) return true;             // an event we already have, after a reconnect
+    if (!snapshot) {
+      if (this.started && message.seq <= this.head.seq) return true;     // an event we already have, after a reconnect
       if (message.seq !== this.head.seq + 1) return false;
-    } else if (!snapshot) return false;                          // a delta before any snapshot has nothing to stand on
+    }
+    const healed = snapshot && this.started;
     this.started = true;
     this.head = apply(this.head, message);
     this.events.push(message);
@@ -49,7 +50,9 @@ export class Store {
     }
     if (this.events.length > this.maxEvents) this.#forgetOldest();
     for (const track of this.tracks.values()) {
-      if (snapshot) track.reset(this.head, message); else track.push(message, this.head);
+      if (!snapshot) track.push(message, this.head);
+      else if (healed && track.heal) track.heal(this.head, message);
+      else track.reset(this.head, message);
     }
     this.notify('event', message);
     return true;
@@ -70,7 +73,7 @@ export class Store {
   // --- tracks ------------------------------------------------------------------------------------------------------------
 
   // A track derives series from the stream: an object with `reset(state, snapshotMessage?)`, `push(event, stateAfter)` and
-  // optionally `forget(oldestSeq)`. It sees every event exactly once and in order, whatever is being looked at, so rows
+  // optionally `heal(state, snapshotMessage)` (events were lost; without it `reset` is called) and `forget(oldestSeq)`. It sees every event exactly once and in order, whatever is being looked at, so rows
   // should carry `seq` and panels show those with `seq <= view.seq`. Panels that ask for the same name share one track.
   track(name, create) {
     if (!this.tracks.has(name)) {
@@ -88,7 +91,9 @@ export class Store {
     track.reset(state, this.events[0]);
     for (const message of this.events.slice(this.checkpoints[0].index - this.offset + 1)) {
       state = apply(state, message);
-      if (isSnapshot(message)) track.reset(state, message); else track.push(message, state);
+      if (!isSnapshot(message)) track.push(message, state);
+      else if (track.heal) track.heal(state, message);
+      else track.reset(state, message);
     }
   }
 
