@@ -19,7 +19,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8765, help="0 picks a free one (default: 8765)")
     parser.add_argument("--device", default="model",
                         help='what the main room runs on: "model", or e.g. "simulated:h100" (then --model names a catalog model)')
-    parser.add_argument("--torch-device", help="torch device of the model, e.g. cpu or cuda:0 (default: the best one here)")
+    parser.add_argument("--torch-device", default="auto", help="torch device of the model: auto, cpu, cuda or cuda:<n>")
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--config", default="{}", help="knobs of the main room as JSON, e.g. '{\"block_size\": 16}'")
     parser.add_argument("--limits", default="{}", help="caps as JSON, see engine/limits.py")

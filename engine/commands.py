@@ -7,6 +7,8 @@ delivered from there, in order with the events that the command caused.
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,8 @@ from engine.limits import Limits
 from engine.prompts import Submission, read_requests
 from engine.room_manager import MAIN, RoomManager
 from engine.rooms import Room
+
+log = logging.getLogger("batchscope.server")
 
 #: Prompts longer than this are tokenised in a thread, so that a long one does not hold up the event loop.
 SHORT_PROMPT = 4000
@@ -35,6 +39,7 @@ class Commands:
     def __init__(self, manager: RoomManager, limits: Limits, reply: Callable[..., None], *, token: str | None, main_open: bool = True) -> None:
         self.manager, self.limits, self.reply = manager, limits, reply
         self.token, self.main_open = token, main_open
+        self.instance = secrets.token_hex(8)         # tells a client whether this is still the process it knew
 
     async def execute(self, connection: Connection, command: protocol.Command) -> None:
         """Check and start one command. Raises :class:`BatchscopeError` for what is refused at once."""
@@ -52,15 +57,10 @@ class Commands:
             except BatchscopeError as problem:
                 outcome = problem
             except Exception as problem:             # noqa: BLE001 - a bug must answer the client and harm nobody else
-                self.manager_log(command.name, problem)
+                log.error("command %s failed", command.name, exc_info=problem)
                 outcome = CommandRefused("internal_error", f"{command.name} failed inside the engine ({type(problem).__name__}); the log has the details.")
             self.reply(connection, command.id, outcome)
         self.manager.post(run)
-
-    @staticmethod
-    def manager_log(name: str, problem: Exception) -> None:
-        import logging
-        logging.getLogger("batchscope.server").error("command %s failed", name, exc_info=problem)
 
     def _hello(self, connection: Connection, command: protocol.Command) -> None:
         token = command.fields.get("token")
@@ -71,8 +71,8 @@ class Commands:
 
         def run() -> None:
             self.reply(connection, command.id, ({
-                "role": who.role, "visitor": who.visitor, "version": protocol.VERSION, "model": manager.provider.model_name,
-                "rooms": self._visible(who)}, [], None))
+                "role": who.role, "visitor": who.visitor, "version": protocol.VERSION, "instance": self.instance,
+                "model": manager.provider.model_name, "rooms": self._visible(who)}, [], None))
         manager.post(run)
 
     def _visible(self, who: Identity) -> list[dict[str, Any]]:

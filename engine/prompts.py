@@ -7,10 +7,10 @@ from typing import Any
 
 from engine.errors import BatchscopeError, RequestRefused
 from engine.limits import Limits
+from engine.model.chat import ROLES, encode_chat, encode_prompt
 from engine.sampling_params import SamplingParams
 
 MAX_MESSAGES = 256
-CHAT_ROLES = ("system", "user", "assistant")
 REQUEST_FIELDS = ("prompt", "messages", "prompt_tokens", "chat", "params")
 
 
@@ -63,7 +63,7 @@ def read_request(fields: dict[str, Any], tokenizer: Any, limits: Limits, *, host
     if not isinstance(chat, bool):
         raise RequestRefused("bad_field", "chat must be true or false.")
     if given == ["prompt_tokens"]:
-        tokens, text = _tokens(fields["prompt_tokens"], tokenizer), ""
+        tokens = _tokens(fields["prompt_tokens"], tokenizer)
         text = tokenizer.decode(tokens[:4096]) if tokenizer is not None else ""
     elif given == ["messages"] or chat:
         messages = fields.get("messages")
@@ -73,7 +73,7 @@ def read_request(fields: dict[str, Any], tokenizer: Any, limits: Limits, *, host
     else:
         text = fields["prompt"]
         _check_text(text, limits)
-        tokens = list(tokenizer.encode(text))
+        tokens = encode_prompt(tokenizer, text)
     if not tokens:
         raise RequestRefused("empty_prompt", "The prompt is empty; send at least one token.")
     if not host and len(tokens) > limits.max_prompt_tokens:
@@ -106,19 +106,13 @@ def _chat(messages: Any, tokenizer: Any, limits: Limits) -> tuple[list[int], str
         raise RequestRefused("bad_messages", f"messages must be a list of 1 to {MAX_MESSAGES} messages.")
     total = 0
     for message in messages:
-        if (not isinstance(message, dict) or set(message) != {"role", "content"} or message["role"] not in CHAT_ROLES
+        if (not isinstance(message, dict) or set(message) != {"role", "content"} or message["role"] not in ROLES
                 or not isinstance(message["content"], str)):
-            raise RequestRefused("bad_messages", f"Each message must be an object with role ({', '.join(CHAT_ROLES)}) and content, a text.")
+            raise RequestRefused("bad_messages", f"Each message must be an object with role ({', '.join(ROLES)}) and content, a text.")
         total += len(message["content"])
     if not messages[-1]["content"]:
         raise RequestRefused("empty_prompt", "The last message is empty; type at least one character.")
     if total > limits.max_prompt_chars:
         raise RequestRefused("prompt_too_long", f"The messages have {total} characters; at most {limits.max_prompt_chars} are allowed.")
     shown = messages[0]["content"] if len(messages) == 1 else "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-    if getattr(tokenizer, "chat_template", None) is None:
-        return list(tokenizer.encode(shown)), shown
-    try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as problem:                     # noqa: BLE001 - a model's template is a program; some refuse some orders of roles
-        raise RequestRefused("bad_messages", f"The model's chat template refused these messages: {str(problem)[:200]}") from None
-    return list(tokenizer.encode(text, add_special_tokens=False)), shown
+    return encode_chat(tokenizer, messages), shown

@@ -76,7 +76,8 @@ class CommandSpec:
 _ROOM = {"room": "text"}
 
 COMMANDS: dict[str, CommandSpec] = {
-    "hello": CommandSpec("Say who you are; the answer tells role, version, model and rooms.", {"token": "text"}),
+    "hello": CommandSpec("Say who you are; the answer tells role, version, model and rooms. `key` makes you the same visitor as "
+                         "before a reconnection (page process only).", {"token": "text", "key": "text"}),
     "subscribe": CommandSpec("Receive a room's events, from `from_seq` of the same `life` where they are still known.",
                              {**_ROOM, "from_seq": "int", "life": "text"}),
     "unsubscribe": CommandSpec("Stop receiving a room's events.", dict(_ROOM)),

@@ -19,7 +19,7 @@ SIMULATED = "simulated:"
 class Provider:
     """Makes executors. ``device`` of a room is ``"model"``, or ``"simulated:<gpu>"`` with an optional count (``h100x8``)."""
 
-    def __init__(self, model_name: str | None, *, dtype: str = "auto", device: str | None = None) -> None:
+    def __init__(self, model_name: str | None, *, dtype: str = "auto", device: str = "auto") -> None:
         self.model_name = model_name
         self.dtype, self.device = dtype, device
         self.loaded: Any = None

@@ -30,6 +30,9 @@ class PseudoTokenizer:
     def __len__(self) -> int:
         return 2 * len(_SYLLABLES)
 
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": self.encode(text)}
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [crc32(piece.encode()) % len(self) for piece in _PIECES.findall(text)]
 

@@ -1,0 +1,76 @@
+"""Gradio's page as a part that arrives later: importing it takes longer than the page may take to be alive.
+
+Until it is there, ``/`` answers a small page that says so and asks again, and everything else says "in a moment".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+log = logging.getLogger("batchscope.page")
+
+STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Batchscope</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="1">
+<style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;text-align:center}
+p{margin:.3em;opacity:.8}</style></head><body><h1>Batchscope</h1><p role="status">The page is being put together; it opens by itself in a moment.</p>
+<p lang="ko">화면을 준비하고 있습니다. 잠시 후 저절로 열립니다.</p></body></html>"""
+
+
+class GradioPage:
+    """ASGI app. :meth:`start` builds the page in a thread; :meth:`stop` ends it. ``build`` returns the finished ASGI app."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self.build = build
+        self.app: Any = None
+        self.failed = ""
+        self._task: asyncio.Task | None = None
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._live())
+
+    async def stop(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _live(self) -> None:
+        try:
+            app = await asyncio.to_thread(self.build)
+            # The inner app's start-up and shutdown must run in one task; this one lives as long as the page.
+            async with app.router.lifespan_context(app):
+                self.app = app
+                await self._stop.wait()
+        except Exception as problem:                 # noqa: BLE001 - the rest of the server goes on and says what is wrong
+            log.exception("the page could not be built")
+            self.failed = f"The page could not be built ({type(problem).__name__}: {str(problem)[:300]})."
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.app is not None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._not_yet(scope)(scope, receive, send)
+
+    def _not_yet(self, scope: Any) -> Any:
+        if self.failed:
+            return PlainTextResponse(self.failed + "\n", 500)
+        if scope["path"].rstrip("/") == scope.get("root_path", "").rstrip("/"):
+            return HTMLResponse(STARTING, headers={"Cache-Control": "no-store"})
+        return PlainTextResponse("The page is still being put together.\n", 503, headers={"Retry-After": "1"})
+
+
+def build_gradio(root_path: str) -> Any:
+    """Import Gradio and mount the page into an app of its own."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    import gradio as gr
+    from fastapi import FastAPI
+
+    from viz.page import build_page, mount_arguments
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    return gr.mount_gradio_app(app, build_page(), path="/", root_path=root_path or None, **mount_arguments())

@@ -1,0 +1,91 @@
+"""Plain HTTP beside the page: health, metrics, the history of a room, and the code to join one."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from engine.errors import CommandRefused
+from viz.hub import Hub
+from viz.metrics import Metrics
+
+#: Histories that are compressed at once; each may take a tenth of a second of a core.
+MAX_HISTORIES_AT_ONCE = 2
+
+
+class Routes:
+    """The handlers; :meth:`all` lists them for the app."""
+
+    def __init__(self, hub: Hub, metrics: Metrics) -> None:
+        self.hub, self.metrics = hub, metrics
+        self._histories = asyncio.Semaphore(MAX_HISTORIES_AT_ONCE)
+
+    def all(self) -> list[Route]:
+        return [Route("/healthz", self.healthz), Route("/readyz", self.readyz), Route("/metrics", self.prometheus),
+                Route("/api/rooms/{room}/history", self.history), Route("/api/rooms/{room}/qr.svg", self.qr)]
+
+    async def healthz(self, request: Request) -> Response:
+        """The state of both processes; 200 as long as the page process can say so."""
+        return JSONResponse(self.hub.health(), headers={"Cache-Control": "no-store"})
+
+    async def readyz(self, request: Request) -> Response:
+        """200 when prompts are answered, 503 while the engine is loading or down."""
+        health = self.hub.health()
+        return JSONResponse({"ready": health["ready"], "message": health["engine"]["message"]}, 200 if health["ready"] else 503,
+                            headers={"Cache-Control": "no-store"})
+
+    async def prometheus(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def history(self, request: Request) -> Response:
+        """The retained past of a room as lines of JSON: the newest checkpoint at or before ``from``, then every event."""
+        try:
+            start = int(request.query_params.get("from", "0"))
+            feed = await self.hub.feed(request.path_params["room"])
+        except ValueError:
+            return PlainTextResponse("from must be a whole number.\n", 400)
+        except CommandRefused as problem:
+            return PlainTextResponse(problem.message + "\n", 404)
+        self.hub.unwatch(feed.room)
+        texts = feed.history.replay(start)
+        async with self._histories:
+            body = await asyncio.to_thread(_compressed, texts)
+        return Response(body, media_type="application/x-ndjson",
+                        headers={"Content-Encoding": "gzip", "Cache-Control": "no-store", "Vary": "Accept-Encoding"})
+
+    async def qr(self, request: Request) -> Response:
+        """A QR code (SVG) of the address that opens a room."""
+        import segno
+        room = request.path_params["room"]
+        if not room.replace("-", "").isalnum() or len(room) > 24:
+            return PlainTextResponse("A room's code has letters, digits and dashes.\n", 404)
+        image = io.BytesIO()
+        segno.make(join_address(request, room), error="m").save(image, kind="svg", scale=8, border=2, xmldecl=False)
+        return Response(image.getvalue(), media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
+
+
+def join_address(request: Request, room: str) -> str:
+    """The page's address with the room in it, as the browser that asks sees it. No secret is ever part of it."""
+    headers = request.headers
+    scheme = headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
+    host = headers.get("x-forwarded-host", headers.get("host", "localhost")).split(",")[0].strip()
+    root = request.scope.get("app_root_path", request.scope.get("root_path", "")).rstrip("/")
+    return f"{scheme if scheme in ('http', 'https') else 'http'}://{host}{root}/?room={quote(room)}"
+
+
+def _compressed(texts: list[str]) -> bytes:
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4, mtime=0) as packed:
+        for text in texts:
+            packed.write(text.encode())
+            packed.write(b"\n")
+    return out.getvalue()
+
+
