@@ -13,7 +13,7 @@ FIELDS = ("prompt", "mode", "max_new_tokens", "temperature", "top_k", "top_p", "
 def build_ask_form(text: dict[str, str]) -> dict[str, gr.components.Component]:
     """Prompt, examples, Send, Send 8, and how the tokens are chosen. Returns the components by field name."""
     plain = SamplingParams()
-    with gr.Group(elem_id="bs-ask", elem_classes="bs-card"):
+    with gr.Column(elem_id="bs-ask", min_width=0):
         prompt = gr.Textbox(label=text["ask.prompt"], placeholder=text["ask.placeholder"], lines=2, max_lines=6, elem_id="bs-prompt")
         gr.HTML('<div class="bs-root" id="bs-examples"></div>', padding=False, apply_default_css=False, elem_id="bs-host-examples",
                 js_on_load="import(new URL('viz/main.js', document.baseURI)).then((page) => page.attach('examples', element));")

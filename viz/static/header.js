@@ -1,6 +1,13 @@
 // The header: the name, what runs (model, device, simulated or not), who is connected, and the page's own switches.
 
 const LOGO = `<svg viewBox="0 0 24 24" aria-hidden="true"><rect x="2" y="4" width="9" height="4" rx="1.5" fill="#0b6bcb"/><rect x="12.5" y="4" width="5" height="4" rx="1.5" fill="#d9780f"/><rect x="5" y="10" width="12" height="4" rx="1.5" fill="#12876f"/><rect x="18.5" y="10" width="3.5" height="4" rx="1.5" fill="#b8336a"/><rect x="2" y="16" width="4" height="4" rx="1.5" fill="#6a4bc4"/><rect x="7.5" y="16" width="14.5" height="4" rx="1.5" fill="#0f8fb3"/></svg>`;
+const drawing = (path) => `<svg viewBox="0 0 16 16" aria-hidden="true"><path d="${path}"/></svg>`;
+const ICONS = {
+  panels: drawing('M2 2.5h5v5H2zM9 2.5h5v5H9zM2 9.5h5v4H2zM9 9.5h5v4H9z'),
+  projector: drawing('M2 6V2.5h3.5M10.5 2.5H14V6M14 10v3.5h-3.5M5.5 13.5H2V10'),
+  dark: drawing('M13.2 9.6A5.6 5.6 0 0 1 6.4 2.8a5.6 5.6 0 1 0 6.8 6.8z'),
+  help: drawing('M5.6 6a2.4 2.4 0 1 1 3.4 2.2c-.7.4-1 .8-1 1.6M8 12.4v.2'),
+};
 const SHAPES = ['pending', 'prefilling', 'decoding', 'offloaded', 'finished', 'failed', 'soft_reset'];
 
 export class Header {
@@ -9,11 +16,11 @@ export class Header {
     root.innerHTML = `<div class="bs-brand">${LOGO}<span>Batchscope</span></div><span class="bs-header-gap"></span>
       <span class="bs-badge bs-engine-badge" role="status"></span>
       <span class="bs-badge bs-wide" data-room></span>
-      <button class="bs-icon" data-do="panels" data-t-label="header.panels" aria-haspopup="dialog">▦</button>
+      <button class="bs-icon" data-do="panels" data-t-label="header.panels" aria-haspopup="dialog">${ICONS.panels}</button>
       <button class="bs-icon" data-do="language" data-t-label="header.language"></button>
-      <button class="bs-icon bs-wide" data-do="projector" data-t-label="header.projector" aria-pressed="false">⛶</button>
-      <button class="bs-icon" data-do="dark" data-t-label="header.dark" aria-pressed="false">◐</button>
-      <button class="bs-icon" data-do="help" data-t-label="header.help" aria-haspopup="dialog">?</button>`;
+      <button class="bs-icon bs-wide" data-do="projector" data-t-label="header.projector" aria-pressed="false">${ICONS.projector}</button>
+      <button class="bs-icon" data-do="dark" data-t-label="header.dark" aria-pressed="false">${ICONS.dark}</button>
+      <button class="bs-icon" data-do="help" data-t-label="header.help" aria-haspopup="dialog">${ICONS.help}</button>`;
     this.badge = root.querySelector('.bs-engine-badge');
     this.room = root.querySelector('[data-room]');
     root.addEventListener('click', (event) => this.#act(event.target.closest('[data-do]')?.dataset.do));

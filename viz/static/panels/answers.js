@@ -49,21 +49,21 @@ export default class Answers {
     element.tabIndex = 0;
     element.dataset.request = request.id;
     element.style.setProperty('--hue', color);
-    element.innerHTML = '<header><i class="bs-shape"></i><b></b><span class="bs-answer-prompt"></span><span class="bs-answer-count"></span><button type="button" class="bs-icon"></button></header><p></p>';
-    element.querySelector('b').textContent = `${mark} ${label}`;
+    element.innerHTML = '<header><b></b><span class="bs-answer-prompt"></span><span class="bs-answer-count"></span><button type="button" class="bs-icon"></button></header><p></p>';
+    element.querySelector('b').append(Object.assign(document.createElement('i'), { textContent: mark }), ` ${label}`);
     element.querySelector('.bs-answer-prompt').textContent = request.prompt.replace(/\s+/g, ' ').trim();
     const button = element.querySelector('button');
     button.dataset.cancel = request.id;
     button.textContent = '×';
     button.dataset.tLabel = 'answers.cancel';
     this.context.t.apply(element);
-    return { element, ordinal: request.ordinal, text: element.querySelector('p'), count: element.querySelector('.bs-answer-count'), shape: element.querySelector('.bs-shape'), button, length: -1 };
+    return { element, ordinal: request.ordinal, text: element.querySelector('p'), count: element.querySelector('.bs-answer-count'), button, length: -1 };
   }
 
   #draw(card, request) {
     if (card.state !== request.state) {
       card.state = request.state;
-      card.element.dataset.state = card.shape.dataset.state = request.state;
+      card.element.dataset.state = request.state;
       card.button.hidden = ['finished', 'cancelled', 'failed'].includes(request.state);
       card.length = -1;
     }

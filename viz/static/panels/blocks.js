@@ -145,8 +145,8 @@ export default class Blocks {
     if (!request) return;
     pen.textAlign = 'center';
     pen.textBaseline = 'middle';
-    const text = sharers > 1 ? `×${sharers}` : inner >= 26 ? this.context.palette.label(request).replace(/^\D+/, '') : this.context.palette.mark(owner);
-    pen.font = `700 ${Math.min(12, Math.max(9, inner * 0.42))}px ${colors.font}`;
+    const text = sharers > 1 ? `×${sharers}` : inner >= 18 ? this.context.palette.label(request).replace(/^\D+/, '') : this.context.palette.mark(owner);
+    pen.font = `700 ${Math.min(12, Math.max(9, inner * 0.46))}px ${colors.font}`;
     pen.lineWidth = 3;
     pen.strokeStyle = this.context.palette.color(owner);
     pen.strokeText(text, x + inner / 2, y + inner / 2 + 0.5);

@@ -140,26 +140,22 @@ export default class Composition {
     const top = niceTop(budget && budget < most * 2.2 ? Math.max(most, budget) : most);
     const lastStep = view.step;
     const first = lastStep - this.options.steps + 1;
-    const tickStep = this.options.steps / 4;
-    const tickFrom = Math.ceil(Math.max(0, first) / tickStep) * tickStep;
-    const ticks = [];
-    for (let step = tickFrom; step <= lastStep; step += tickStep) ticks.push(step);
-    this.#axes(top, budget, ticks, first, lastStep + 1);
+    this.first = first;
+    this.#axes(top, budget);
     this.#bars(rows, begin, end, first, top);
   }
 
-  // Ticks cost most: the axis is redrawn when the labels change, not with every step (the bars move under it).
-  #axes(top, budget, ticks, first, last) {
-    const width = this.plot.area.width;
-    const key = `${top}|${budget}|${ticks.join()}|${this.context.palette.dark}`;
-    this.first = first;
-    this.span = last - first;
+  // Ticks cost most: Plotly's axis is redrawn when the scale or the budget changes, not with every step.
+  #axes(top, budget) {
+    const key = `${top}|${budget}|${this.context.palette.dark}`;
     if (key !== this.axisKey) {
       this.axisKey = key;
       const colors = this.context.colors();
       this.plot.relayout({
-        'xaxis.range': [0, width], 'xaxis.showticklabels': false, 'xaxis.ticks': '', 'yaxis.range': [0, top], 'shapes[0].y0': Math.min(budget, top * 2), 'shapes[0].y1': Math.min(budget, top * 2),
+        'yaxis.range': [0, top], 'shapes[0].y0': Math.min(budget, top * 2), 'shapes[0].y1': Math.min(budget, top * 2),
         'shapes[0].visible': budget > 0 && budget <= top, 'shapes[0].line.color': colors.accent,
+        'annotations[0].y': Math.min(budget, top), 'annotations[0].visible': budget > 0, 'annotations[0].font.color': colors.soft,
+        'annotations[0].text': `max_batch_tokens ${budget}${budget > top ? ' ↑' : ''}`,
       });
     }
   }

@@ -47,10 +47,16 @@ export default class Timeline {
     }
     const height = this.plot.area.height;
     const capacity = Math.max(1, Math.floor(height / this.options.row_least));
-    if (alive.length > capacity) {
+    const total = alive.length;
+    if (total > capacity) {
+      // Ended first, then the newest of those that still wait give way.
       alive.sort((one, other) => (one.spans.at(-1).to ?? Infinity) - (other.spans.at(-1).to ?? Infinity) || one.ordinal - other.ordinal);
-      alive.splice(0, alive.length - capacity);
+      const ended = alive.filter((life) => life.spans.at(-1).to !== null).length;
+      alive.splice(0, Math.min(ended, alive.length - capacity));
+      alive.splice(capacity);
     }
+    const hidden = total - alive.length;
+    this.context.note(hidden > 0 ? this.context.t('panel.timeline.note', { shown: alive.length, total }) : '');
     alive.sort((one, other) => one.ordinal - other.ordinal);
     this.rows = alive;
     this.rowHeight = Math.min(this.options.row_most, height / Math.max(1, alive.length));
@@ -145,7 +151,7 @@ export default class Timeline {
       label.tabIndex = -1;
       label.dataset.request = life.id;
       const { color, mark, label: name } = this.context.palette.of(life);
-      label.textContent = `${mark} ${name}`;
+      label.append(Object.assign(document.createElement('i'), { textContent: mark }), ` ${name}`);
       label.style.cssText = `top:${this.plot.area.top + at * this.rowHeight}px;height:${this.rowHeight}px;width:${this.plot.area.left - 4}px;--hue:${color}`;
       return label;
     }));

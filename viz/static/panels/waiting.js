@@ -39,7 +39,8 @@ export default class Waiting {
     row.dataset.request = item.id;
     row.tabIndex = 0;
     row.style.setProperty('--hue', color);
-    const name = Object.assign(document.createElement('span'), { className: 'bs-name', textContent: `${mark} ${label}` });
+    const name = Object.assign(document.createElement('span'), { className: 'bs-name' });
+    name.append(Object.assign(document.createElement('i'), { textContent: mark }), ` ${label}`);
     const reason = Object.assign(document.createElement('span'), { className: 'bs-term', textContent: this.context.t(`reason.${item.reason}`) });
     reason.dataset.term = `reason.${item.reason}`;
     row.append(name, reason);

@@ -1,0 +1,75 @@
+// Runs two rooms against each other: in lockstep (both do the same number of steps, then wait for each other) or freely.
+
+const TICKS_PER_SECOND = 8;                // at most this often a command goes to each room; faster means several steps a command
+const FREE_PACE = 0;
+
+export class PairRun {
+  // links: [RoomLink, RoomLink], both paused with their work queued. onChange(): something worth drawing happened.
+  constructor(links, onChange = () => {}) {
+    Object.assign(this, { links, onChange });
+    this.mode = 'lockstep';
+    this.stepsPerSecond = 4;
+    this.running = false;
+    this.failure = null;
+  }
+
+  get done() { return this.links.every((link) => link.idle); }
+
+  async start(mode = this.mode) {
+    this.mode = mode;
+    this.running = true;
+    this.failure = null;
+    this.onChange();
+    try {
+      if (mode === 'free') await this.#free();
+      else await this.#lockstep();
+    } catch (error) { this.failure = error; }
+    this.running = false;
+    this.onChange();
+  }
+
+  async pause() {
+    this.running = false;
+    if (this.mode === 'free') await Promise.all(this.links.map((link) => link.command('pause')));
+    this.onChange();
+  }
+
+  // One step of both; resolves when both have done it (a room without work stands still).
+  async step(count = 1) {
+    const waiting = this.links.filter((link) => !link.idle);
+    await Promise.all(waiting.map(async (link) => {
+      const before = link.store.head.counters.steps;
+      await link.command('step', { count });
+      await this.#until(link, () => link.idle || link.store.head.counters.steps >= before + count);
+    }));
+    this.onChange();
+  }
+
+  async #lockstep() {
+    while (this.running && !this.done) {
+      const started = performance.now();
+      const count = Math.max(1, Math.round(this.stepsPerSecond / TICKS_PER_SECOND));
+      await this.step(count);
+      const wait = (1000 * count) / this.stepsPerSecond - (performance.now() - started);
+      if (wait > 0) await new Promise((resolve) => { setTimeout(resolve, wait); });
+    }
+  }
+
+  async #free() {
+    await Promise.all(this.links.map((link) => link.command('pace', { steps_per_second: FREE_PACE })));
+    await Promise.all(this.links.map((link) => link.command('resume')));
+    await Promise.all(this.links.map((link) => this.#until(link, () => link.idle || !this.running)));
+  }
+
+  // Resolves when `reached()`, looked at after every event; also when nothing has come for a while, so that a lost event or a
+  // request that nobody can serve does not hold up the other room.
+  #until(link, reached) {
+    if (reached()) return Promise.resolve();
+    return new Promise((resolve) => {
+      const check = setInterval(() => { if (reached() || !this.running) end(); }, 200);
+      const longest = this.mode === 'free' ? null : setTimeout(() => end(), 10000);
+      const stop = link.store.subscribe(() => { if (reached()) end(); });
+      const end = () => { clearInterval(check); clearTimeout(longest); stop(); resolve(); };
+    });
+  }
+}
