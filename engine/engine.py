@@ -6,25 +6,25 @@ from collections import deque
 from typing import Any
 
 from engine.cache.paged_cache import PagedCache
-from engine.cache.sizing import plan_layout
+from engine.cache.sizing import Sizing
 from engine.config import EngineConfig
-from engine.errors import BatchscopeError, CapacityExceeded, ConfigRefused, IntegrityError, RequestRefused
+from engine.errors import IntegrityError, RequestRefused
 from engine.executor.base import Executor, StepResult
 from engine.model.detokenize import TextStream
-from engine.plan import PADDING, PREFILL, StepPlan
+from engine.plan import StepPlan
+from engine.reconfiguration import build_cache, reconfigure
 from engine.recorder import Recorder
 from engine.request import Request, RequestState
 from engine.sampling_params import SamplingParams
-from engine.scheduler import SCHEDULERS, Scheduler
+from engine.scheduler import Scheduler
 from engine.scheduler.reasons import Reason
-from engine.snapshot import layout_document, state_document
+from engine.snapshot import state_document
 from engine.state import VERSION
+from engine.step_event import record_step
 from engine.submission import check_fits, check_prompt, make_requests
 
 #: Ended requests that stay visible; older ones are retired from the state.
 ENDED_KEPT = 64
-#: How often an automatic plan is halved when the device cannot hold it.
-SHRINK_TRIES = 5
 
 
 class Engine:
@@ -35,6 +35,12 @@ class Engine:
 
     Raises :class:`ConfigRefused` when the cache of ``config`` cannot be made.
     """
+
+    cache: PagedCache
+    scheduler: Scheduler
+    sizing: Sizing
+    sizing_notes: list[str]
+    schedule_interval: tuple[float, float]
 
     def __init__(self, executor: Executor, config: EngineConfig, *, tokenizer: Any = None, room: str = "main",
                  record: bool = True) -> None:
@@ -50,15 +56,15 @@ class Engine:
         self._next_ordinal = 1
         self._streams: dict[str, TextStream] = {}
         self._in_flight: tuple[StepPlan, Any] | None = None
-        self._carried = StepPlan(0)                  # copies of a plan that had no slices to ride on
+        self.carried = StepPlan(0)                  # copies of a plan that had no slices to ride on
         self._events: list[dict[str, Any]] = []
         self.status: dict[str, Any] = {}
-        self._build_cache(config)
+        build_cache(self, config)
         info, spec = executor.info, executor.spec.to_dict()
         del spec["layer_types"]
         self.set_status(status="ready", message="", model=executor.spec.name, device=info.device, dtype=info.dtype,
                         backend=info.backend, executor=info.kind, simulated=info.simulated,
-                        notes=list(info.notes) + self._sizing_notes, pace=0.0, spec=spec)
+                        pace=0.0, spec=spec)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -80,7 +86,7 @@ class Engine:
         if taken is not None:
             raise RequestRefused("duplicate_id", f"A request named {taken[:60]!r} is already here; choose another id, or none.")
         self._next_ordinal += len(made)
-        self._note("submit", tokens=list(tokens), params=params.to_dict(), prompt_text=prompt_text, visitor=visitor,
+        self.note("submit", tokens=list(tokens), params=params.to_dict(), prompt_text=prompt_text, visitor=visitor,
                    request_id=request_id, seed_index=seed_index)
         for request in made:
             self.requests[request.id] = request
@@ -90,7 +96,7 @@ class Engine:
                 self._streams[request.id] = TextStream(self.tokenizer, params.stop)
             if params.max_new_tokens == 0:
                 self._end(request, RequestState.FINISHED, "length", "length", now)
-        self._flush("submit", now)
+        self.flush("submit", now)
         return [request.id for request in made]
 
     def cancel(self, request_id: str) -> bool:
@@ -98,10 +104,10 @@ class Engine:
         request = self.scheduler.requests.get(request_id)
         if request is None or request.ended:
             return False
-        self._note("cancel", id=request_id)
+        self.note("cancel", id=request_id)
         now = self.now()
         self._end(request, RequestState.CANCELLED, "cancelled", "cancelled", now)
-        self._flush("cancel", now)
+        self.flush("cancel", now)
         return True
 
     def cancel_all(self) -> list[str]:
@@ -142,21 +148,21 @@ class Engine:
         if collected is not None:
             self._commit(*collected, now)
         if launched is not None or collected is not None:
-            self._record_step(launched[0] if launched else None, collected)
+            record_step(self, launched[0] if launched else None, collected[1] if collected else None)
             return self._emit("step", now)
         return self._emit("engine", now) if self.recorder.has_content else None
 
     def _launch(self, can_preempt: bool) -> tuple[StepPlan, Any] | None:
         started = self.now()
-        plan, self._carried = self._carried, StepPlan(0)
+        plan, self.carried = self.carried, StepPlan(0)
         plan.step = self.step_index + 1
         self.scheduler.schedule(plan, can_preempt)
         if not plan.slices:
             # Blocks that these copies free or fill are untouched until the next plan, where the copies come first.
-            self._carried = plan
+            self.carried = plan
             return None
         self.step_index += 1
-        self._schedule_interval = (started, self.now())
+        self.schedule_interval = (started, self.now())
         return plan, self.executor.launch(plan)
 
     def _may_run_ahead(self) -> bool:
@@ -174,8 +180,8 @@ class Engine:
             collected = self._collect(step)
             now = self.now()
             self._commit(*collected, now)
-            self._record_step(None, collected)
-            self._flush("step", now)
+            record_step(self, None, collected[1])
+            self.flush("step", now)
 
     # -- commit -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +198,7 @@ class Engine:
             if not request.ended:
                 self.cache.register_complete_blocks(request)
         if self.scheduler.active and all(request.holds_slot for request in self.scheduler.active.values()):
-            self._release_static_batch(now)
+            self.release_static_batch(now)
 
     def _append(self, request: Request, token: int, logprobs: Any, now: float) -> None:
         request.tokens.append(token)
@@ -229,7 +235,7 @@ class Engine:
         self.cache.release(request)
         self._retire(request)
 
-    def _release_static_batch(self, now: float) -> None:
+    def release_static_batch(self, now: float) -> None:
         for request in [request for request in self.scheduler.active.values() if request.holds_slot]:
             request.holds_slot = False
             self.recorder.transition(request, request.state, "static_release", now)
@@ -244,7 +250,7 @@ class Engine:
             del self.requests[name]
             self.recorder.retired(name)
 
-    def _fail(self, request: Request, reason: str) -> None:
+    def fail(self, request: Request, reason: str) -> None:
         self._end(request, RequestState.FAILED, "failed", reason, self.now())
 
     # -- configuration ----------------------------------------------------------------------------------------------
@@ -255,150 +261,39 @@ class Engine:
         Returns ``{"changed": [names], "rebuilt": bool}``. Raises :class:`ConfigRefused`, changing nothing, when a value is
         bad, when a request that is here could never finish under the new config, or when the device cannot hold the cache.
         """
-        new = self.config.replaced(changes)
-        changed = [name for name, value in new.to_dict().items() if value != getattr(self.config, name)]
-        if not changed:
-            return {"changed": [], "rebuilt": False}
-        self.drain()
-        rebuilt = self.config.needs_rebuild(new)
-        layout = plan_layout(self.executor.spec, new, self.executor.free_memory())[0] if rebuilt else self.cache.layout
-        self._check_all_fit(new, layout)
-        self._note("configure", changes={name: getattr(new, name) for name in changed})
-        if self.config.scheduler_type == "static" and (rebuilt or new.scheduler_type != "static"):
-            self._release_static_batch(self.now())
-        if rebuilt:
-            self._rebuild(new)
-        else:
-            self.config = new
-            self.cache.configure(new)
-            self._use_scheduler(new)
-            self.executor.configure(new)
-        self.recorder.section("config", new.to_dict())
-        self.recorder.section("changed", changed)
-        self.recorder.section("rebuilt", rebuilt)
-        self._set_prefix_status()
-        self._flush("config", self.now())
-        return {"changed": changed, "rebuilt": rebuilt}
-
-    def _check_all_fit(self, config: EngineConfig, layout: Any) -> None:
-        for request in self.scheduler.requests.values():
-            if request.ended:
-                continue
-            try:
-                check_fits(request.num_prompt_tokens, request.params, layout, config, self.executor.spec, request.id)
-            except RequestRefused as refusal:
-                raise ConfigRefused("config_strands", f"{refusal.message[:-1]}; wait for it or cancel it before this change.") from None
-
-    def _rebuild(self, new: EngineConfig) -> None:
-        """A new cache. All blocks of the old one are given back first, so nobody refers to it."""
-        old = self.config
-        for request in list(self.scheduler.requests.values()):
-            self.cache.release(request)
-            request.block_hashes.clear()
-            if request.num_computed or request.id in self.scheduler.active:
-                if request.id in self.scheduler.active:
-                    self.scheduler.requeue(request)
-                self.scheduler.soft_reset(request, "rebuild")
-        self._carried = StepPlan(0)
-        try:
-            self._build_cache(new)
-        except BatchscopeError:
-            self._build_cache(old)
-            self._flush("config", self.now())
-            raise
-        self.config = new
-
-    def _build_cache(self, config: EngineConfig) -> None:
-        """Size and allocate; an automatic plan that the device refuses is halved a few times, with a note."""
-        shrink = 1.0
-        self._sizing_notes: list[str] = []
-        for attempt in range(SHRINK_TRIES):
-            layout, sizing = plan_layout(self.executor.spec, config, self.executor.free_memory(), shrink)
-            try:
-                self.executor.allocate(layout, config)
-                break
-            except CapacityExceeded as refusal:
-                if config.num_blocks is not None or attempt == SHRINK_TRIES - 1:
-                    raise ConfigRefused("no_memory", refusal.message) from refusal
-                shrink /= 2
-                self._sizing_notes = [f"The cache was planned smaller ({shrink:.0%}): {refusal.message}"]
-        self.sizing = sizing
-        self.cache = PagedCache(layout, config, self.recorder)
-        self._use_scheduler(config)
-        self.recorder.section("layout", layout_document(layout, sizing))
-        self.recorder.section("config", config.to_dict())
-        self._set_prefix_status(config)
-
-    def _use_scheduler(self, config: EngineConfig) -> None:
-        scheduler: Scheduler = SCHEDULERS[config.scheduler_type](config, self.cache, self.recorder, self.now, self._fail)
-        if hasattr(self, "scheduler"):
-            scheduler.adopt(self.scheduler)
-        self.scheduler = scheduler
+        result = reconfigure(self, changes)
+        self.flush("config", self.now())
+        return result
 
     def reset(self) -> None:
         """Empty the queue and forget every cached prefix."""
         self.cancel_all()
         self.drain()
-        self._note("reset")
+        self.note("reset")
         self.cache.forget_prefixes()
-        self._flush("engine", self.now())
+        self.flush("engine", self.now())
 
     def set_status(self, **fields: Any) -> None:
         """Merge ``fields`` into the room's status and announce them. A paused room's requests wait for that reason."""
-        self.status.update(fields)
         if fields.get("status") == "paused" and self.scheduler.pending:
             head = self.scheduler.pending[0]
             self.recorder.set_waiting({
                 "refused": [{"id": head.id, "reason": Reason.ROOM_PAUSED.value, "need": 0, "have": 0, "limit": 0}],
                 "behind": head.id, "behind_count": len(self.scheduler.pending) - 1})
-        self.recorder.section("engine", {**self.recorder.pending_section("engine"), **fields})
-        self._flush("engine", self.now())
+        self.announce(**fields)
+        self.flush("engine", self.now())
 
-    def _set_prefix_status(self, config: EngineConfig | None = None) -> None:
-        status = {"prefix_cache": self.cache.prefix_cache_status(config or self.config)}
-        self.status.update(status)
-        self.recorder.section("engine", {**self.recorder.pending_section("engine"), **status})
+    def announce(self, **fields: Any) -> None:
+        """Merge ``fields`` into the status; they travel with the next event."""
+        self.status.update(fields)
+        self.recorder.section("engine", {**self.recorder.pending_section("engine"), **fields})
 
     # -- events -----------------------------------------------------------------------------------------------------
-
-    def _record_step(self, launched: StepPlan | None, collected: tuple[StepPlan, StepResult] | None) -> None:
-        recorder, scheduler = self.recorder, self.scheduler
-        report = collected[1].graph if collected else None
-        padding_rows = 0
-        if launched is not None:
-            recorder.slices(launched.slices)
-            rows = len(launched.slices)
-            padding_rows = sum(piece.kind == PADDING for piece in launched.slices)
-            idle = self.config.max_requests_per_batch - (rows - padding_rows)
-            recorder.count("steps")
-            recorder.count("useful_cells", rows - padding_rows)
-            recorder.count("idle_cells", idle)
-            recorder.count("prompt_tokens", sum(piece.count for piece in launched.slices if piece.kind == PREFILL))
-            budget = scheduler.budget
-            recorder.section("budget", {
-                "tokens": [budget.max_tokens - budget.tokens, budget.max_tokens],
-                "kv": [budget.max_kv - budget.kv, budget.max_kv],
-                "requests": [rows, self.config.max_requests_per_batch],
-                "padding": padding_rows + (report.q_padding if report else 0), "idle_cells": idle})
-        timing: dict[str, Any] = {"schedule": None, "clock": "simulated" if self.executor.info.simulated else "real"}
-        if launched is not None:
-            timing["schedule"] = [round(moment, 6) for moment in self._schedule_interval]
-        if collected is not None:
-            result = collected[1]
-            recorder.section("results_of", result.step)
-            timing["prepare"] = [result.step, *(round(moment, 6) for moment in result.prepare)]
-            timing["device"] = [result.step, *(round(moment, 6) for moment in result.device)]
-            if report is not None:
-                recorder.count({"capture": "captures", "replay": "replays", "eager": "eager_steps"}[report.action])
-                recorder.count("padding_tokens", report.q_padding)
-                recorder.section("graph", {"action": report.action, "backend": report.backend, "key": report.key,
-                                           "q_padding": report.q_padding, "kv_padding": report.kv_padding, "why": report.why})
-        recorder.section("timing", timing)
 
     def _emit(self, kind: str, now: float) -> dict[str, Any] | None:
         return self.recorder.flush(kind, self.step_index, now)
 
-    def _flush(self, kind: str, now: float) -> None:
+    def flush(self, kind: str, now: float) -> None:
         event = self._emit(kind, now)
         if event is not None:
             self._events.append(event)
@@ -413,7 +308,7 @@ class Engine:
         return {"v": VERSION, "type": "snapshot", "room": self.recorder.room, "seq": self.recorder.seq,
                 "state": state_document(self)}
 
-    def _note(self, operation: str, **details: Any) -> None:
+    def note(self, operation: str, **details: Any) -> None:
         self.journal.append({"turn": self.turns, "step": self.step_index, "op": operation, **details})
 
     # -- checks -----------------------------------------------------------------------------------------------------
