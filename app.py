@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def build(options: argparse.Namespace):
     from viz.hub import MAIN, Hub
     from viz.metrics import Metrics
     from viz.routes import Routes
+    from viz.routes_export import ExportRoutes
     from viz.routes_openai import OpenAIRoutes
     from viz.static_files import StaticFiles
     from viz.supervisor import RemoteEngine, Supervisor
@@ -76,7 +78,7 @@ def build(options: argparse.Namespace):
         await page.stop()
         await hub.stop()
 
-    routes = [WebSocketRoute("/ws", viewers.serve), *Routes(hub, metrics).all(),
+    routes = [WebSocketRoute("/ws", viewers.serve), *Routes(hub, metrics).all(), *ExportRoutes().all(),
               *OpenAIRoutes(hub, access, limits, os.environ.pop("BATCHSCOPE_API_KEY", None)).all(),
               Mount("/viz", StaticFiles(STATIC)), Mount("/", page)]
     app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SecurityHeaders, frame_ancestors=options.frame_ancestors)])
@@ -93,21 +95,35 @@ def engine_arguments(options: argparse.Namespace) -> list[str]:
     return arguments + (["--show"] if options.public else [])
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """Take the port before anything is started, so that one that is in use is said at once. Raises ``OSError``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        listener = listen(options.host, options.port)
+    except OSError as problem:
+        print(f"Cannot listen on {options.host}:{options.port}: {problem.strerror or problem}; choose another with --port.", file=sys.stderr)
+        return 1
     import uvicorn
     app, access = build(options)
     name = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
-    address = f"http://{name}:{options.port}{options.root_path}/"
+    address = f"http://{name}:{listener.getsockname()[1]}{options.root_path}/"
     print(f"Batchscope: {address}", flush=True)
     if not access.local_host or access.public:
         print(f"Host's link, keep it to yourself: {address}?host={access.secret}", flush=True)
     # Query strings may hold the host's secret, so requests are not logged.
-    uvicorn.run(app, host=options.host, port=options.port, ws="websockets-sansio", ws_per_message_deflate=False,
-                ws_max_size=4 * 2**20, ws_max_queue=8, access_log=False, log_level="warning", timeout_graceful_shutdown=3,
-                server_header=False)
+    config = uvicorn.Config(app, ws="websockets-sansio", ws_per_message_deflate=False, ws_max_size=4 * 2**20, access_log=False,
+                            log_level="warning", timeout_graceful_shutdown=3, server_header=False)
+    uvicorn.Server(config).run(sockets=[listener])
     return 0
 
 

@@ -261,6 +261,8 @@ class Room:
                seed_index: int = 0) -> list[str]:
         """Queue a request (``params.n`` siblings). Raises :class:`RequestRefused` when it can never run."""
         ids = self.need_engine().submit(tokens, params, prompt_text=prompt_text, visitor=visitor, seed_index=seed_index)
+        if self.paused and not self.step_credit:
+            self._set_mode()                             # says that the newcomer waits because of the pause
         self.blocked = False
         self.flush()
         return ids
