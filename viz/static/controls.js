@@ -6,8 +6,8 @@ import { WorkloadForm } from './workload_form.js';
 export class Controls {
   constructor(root, app) {
     root.innerHTML = `
-      <details class="bs-card" data-card="workload" open><summary><span data-t="workload.title"></span></summary><div class="bs-card-body" data-slot="workload"></div></details>
-      <details class="bs-card" data-card="config" open><summary><span data-t="config.title"></span><small data-diff></small></summary><div class="bs-card-body" data-slot="config"></div></details>`;
+      <details class="bs-form-card" data-card="workload" open><summary><span data-t="workload.title"></span></summary><div class="bs-form-card-body" data-slot="workload"></div></details>
+      <details class="bs-form-card" data-card="config" open><summary><span data-t="config.title"></span><small data-diff></small></summary><div class="bs-form-card-body" data-slot="config"></div></details>`;
     this.config = new ConfigForm(root.querySelector('[data-slot=config]'), app, root.querySelector('[data-diff]'));
     this.workload = new WorkloadForm(root.querySelector('[data-slot=workload]'), app);
     app.t.apply(root);

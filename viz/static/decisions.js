@@ -11,8 +11,9 @@ const DROP_AT_ONCE = 500;
 export class DecisionTrack {
   constructor() { this.reset(); }
 
-  reset() {
+  reset(state) {
     this.rows = [];
+    this.status = state?.engine?.status ?? null;
     this.waiting = new Map();        // request → its open row "waits for this reason"
     this.decoding = new Map();       // request → its open row "writes tokens"
     this.version = 0;
@@ -47,7 +48,11 @@ export class DecisionTrack {
       this.rows.push(row);
       return row;
     };
-    if (event.engine?.status) add(null, `engine_${event.engine.status}`, { message: event.engine.message ?? '' });
+    // The engine repeats its status with every announcement; only a change of it is news.
+    if (event.engine?.status && event.engine.status !== this.status) {
+      this.status = event.engine.status;
+      add(null, `engine_${event.engine.status}`, { message: event.engine.message ?? '' });
+    }
     for (const row of configRows(event)) add(null, row.key, row.values);
     for (const record of event.requests ?? []) {
       add(record.id, record.parent ? 'forked' : 'arrives', { tokens: record.prompt_tokens.length, limit: record.params?.max_new_tokens ?? '?', parent: record.parent });

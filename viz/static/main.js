@@ -99,7 +99,18 @@ async function mountScreen(root) {
   app.screen = new Screen({ store, specs: data.panels, hosts, context: makeContext(store), layout });
   await app.screen.mount();
   app.screen.mounted = true;
+  setTimeout(loadHistory, 1000);
   for (const callback of readyCallbacks.splice(0)) callback(app);
+}
+
+// A newcomer may scrub back too: the room's retained past is fetched once, when the page has drawn what is there now.
+async function loadHistory() {
+  try {
+    const answer = await fetch(new URL(`api/rooms/${encodeURIComponent(app.socket.room)}/history`, document.baseURI));
+    if (!answer.ok) return;
+    const text = await answer.text();
+    store.prepend(text.split('\n').filter(Boolean).map((line) => JSON.parse(line)));
+  } catch (error) { console.info('no earlier history', error); }
 }
 
 // A tab's module is loaded when the tab is first seen, so the live page does not wait for it.

@@ -66,13 +66,16 @@ export class Screen {
     card.innerHTML = `<header class="bs-panel-head">
         <h3 id="bs-title-${spec.name}" data-t="panel.${spec.name}.title"></h3>
         <span class="bs-panel-note"></span><span class="bs-panel-tools"></span>
+        <button type="button" class="bs-icon bs-panel-fold" data-t-label="panel.fold" data-fold="${spec.name}" aria-expanded="${spec.phone}">▾</button>
         <button type="button" class="bs-icon bs-panel-hide" data-t-label="panel.hide" data-hide="${spec.name}">×</button>
       </header>
       <div class="bs-panel-body"></div>
       <p class="bs-panel-caption" data-t="panel.${spec.name}.caption"></p>
       <p class="bs-sr" data-describe></p>`;
     const body = card.querySelector('.bs-panel-body');
-    if (spec.height) body.style.height = `${spec.height}px`;
+    // On a phone the rest folds; a folded panel is out of sight and costs nothing.
+    card.dataset.folded = spec.phone ? '' : '1';
+    if (spec.height) { body.dataset.sized = ''; body.style.setProperty('--height', `${spec.height}px`); }
     const host = this.hosts[spec.area] ?? this.hosts.more;
     const after = [...host.children].find((other) => Number(other.style.getPropertyValue('--order')) > spec.order);
     host.insertBefore(card, after ?? null);
@@ -195,6 +198,8 @@ export class Screen {
       const target = event.target.closest?.('[data-request]');
       if (target) this.select(target.dataset.request === this.pinned ? null : target.dataset.request);
       const hide = event.target.closest?.('[data-hide]');
+      const fold = event.target.closest?.('[data-fold]');
+      if (fold) this.#fold(fold);
       if (hide) { this.layout.toggle(hide.dataset.hide, false); this.applyLayout(); }
     });
     host.addEventListener('keydown', (event) => {
@@ -205,6 +210,14 @@ export class Screen {
         this.select(target.dataset.request === this.pinned ? null : target.dataset.request);
       }
     });
+  }
+
+  #fold(button) {
+    const card = button.closest('[data-panel]');
+    const folded = card.dataset.folded === '1';
+    card.dataset.folded = folded ? '' : '1';
+    button.setAttribute('aria-expanded', String(folded));
+    this.invalidate(button.dataset.fold);
   }
 
   hover(id) {

@@ -70,6 +70,40 @@ export class Store {
     if (this.cursor && this.cursor.index < this.offset) this.seekIndex(this.offset);
   }
 
+  // Puts an earlier past before what is here: `messages` are a snapshot and the events after it, up to at least the snapshot that this
+  // history started with. Returns whether they joined.
+  prepend(messages) {
+    const start = this.events[0];
+    if (!start || !isSnapshot(start) || !messages.length || !isSnapshot(messages[0])) return false;
+    const older = messages.filter((message) => message.seq <= start.seq);
+    if (older.length < 2 || older.at(-1).seq !== start.seq || older.some((message, at) => at && message.seq !== older[at - 1].seq + 1)) return false;
+    const room = this.maxEvents - this.events.length;
+    if (older.length > room) return false;
+    // The snapshot we started with gives way to the event of the same number, after which the state is the same.
+    const shift = older.length - 1;
+    this.events = [...older, ...this.events.slice(1)];
+    this.checkpoints = [];
+    let state = null;
+    older.forEach((message, at) => {
+      state = apply(state, message);
+      if (at % this.checkpointEvery === 0) this.checkpoints.push({ index: this.offset + at, state: clone(state) });
+    });
+    this.#recheck(shift, state);
+    if (this.cursor) this.cursor.index += shift;
+    for (const track of this.tracks.values()) this.#replayInto(track);
+    this.notify('seek');
+    return true;
+  }
+
+  // Checkpoints for the events from `from` on, whose state before them is `state`.
+  #recheck(from, state) {
+    state = clone(state);
+    for (let at = from + 1; at < this.events.length; at += 1) {
+      state = apply(state, this.events[at]);
+      if (at % this.checkpointEvery === 0 || isSnapshot(this.events[at])) this.checkpoints.push({ index: this.offset + at, state: clone(state) });
+    }
+  }
+
   // --- tracks ------------------------------------------------------------------------------------------------------------
 
   // A track derives series from the stream: an object with `reset(state, snapshotMessage?)`, `push(event, stateAfter)` and

@@ -48,7 +48,7 @@ export default class Blocks {
       if (this.counts[kind].textContent !== text) this.counts[kind].textContent = text;
     }
     const held = totals.owned * state.layout.block_size;
-    this.context.note(t('panel.blocks.note', {
+    this.context.note(t(held ? 'panel.blocks.note' : 'panel.blocks.note_idle', {
       used: number(totals.owned), total: number(this.table.count), size: number(state.layout.block_size),
       filled: held ? Math.round((100 * totals.tokens) / held) : 100,
     }));

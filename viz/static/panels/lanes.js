@@ -3,6 +3,8 @@
 
 const LANES = ['pending', 'prefilling', 'decoding', 'finished'];
 const MOVE_MS = 220;
+// From how many chips on a lane shows smaller ones: [small, smallest].
+const DENSE = { decoding: [10, 24], pending: [5, 14], prefilling: [4, 12], finished: [5, 14], offloaded: [8, 20] };
 
 export function laneOf(request) {
   if (request.offloaded) return 'offloaded';
@@ -102,6 +104,9 @@ export default class Lanes {
     }
     const countText = this.context.number(total);
     if (lane.countText !== countText) { lane.countText = countText; lane.count.textContent = countText; lane.lane.dataset.some = String(total > 0); }
+    const [small, smallest] = DENSE[name];
+    const dense = ids.length >= smallest ? '2' : ids.length >= small ? '1' : '0';
+    if (lane.dense !== dense) { lane.dense = dense; lane.lane.dataset.dense = dense; }
     const hidden = total - ids.length;
     const moreText = hidden > 0 ? this.context.t('panel.lanes.more', { count: this.context.number(hidden) }) : '';
     if (lane.moreText !== moreText) { lane.moreText = moreText; lane.more.textContent = moreText; }
