@@ -134,6 +134,7 @@ class Engine:
         if not self.has_work:
             return None
         self.turns += 1
+        self._release_finished_static_batch(self.now())     # a preemption may have left nobody else in the batch
         waiting_step, launched = self._in_flight, None
         if waiting_step is None or not self.scheduler.starved:
             launched = self._launch(can_preempt=waiting_step is None)
@@ -197,8 +198,7 @@ class Engine:
                     self._append(request, token, logprobs, now)
             if not request.ended:
                 self.cache.register_complete_blocks(request)
-        if self.scheduler.active and all(request.holds_slot for request in self.scheduler.active.values()):
-            self.release_static_batch(now)
+        self._release_finished_static_batch(now)
 
     def _append(self, request: Request, token: int, logprobs: Any, now: float) -> None:
         request.tokens.append(token)
@@ -234,6 +234,13 @@ class Engine:
         self.scheduler.forget(request)
         self.cache.release(request)
         self._retire(request)
+        if state is not RequestState.FINISHED:
+            self._release_finished_static_batch(now)        # it may have been the one that the others waited for
+
+    def _release_finished_static_batch(self, now: float) -> None:
+        """Held slots with nobody left to wait for are given back; otherwise they would hold for ever."""
+        if self.scheduler.active and all(request.holds_slot for request in self.scheduler.active.values()):
+            self.release_static_batch(now)
 
     def release_static_batch(self, now: float) -> None:
         for request in [request for request in self.scheduler.active.values() if request.holds_slot]:

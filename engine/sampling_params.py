@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from engine.errors import RequestRefused
@@ -69,7 +69,7 @@ class SamplingParams:
         return self.repetition_penalty != 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        values = asdict(self)
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["stop"] = list(self.stop)
         return values
 

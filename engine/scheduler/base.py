@@ -169,7 +169,7 @@ class Scheduler(ABC):
         index = 0
         while index < len(self.pending):
             request = self.pending[index]
-            if self._waits_for_sibling(request):
+            if self._waits_for_sibling(request, plan):
                 # The one stated exception from strict order: others may pass a fork, which costs them nothing.
                 self._refusals.refuse(request, Reason.FORK_PARENT)
                 index += 1
@@ -179,10 +179,13 @@ class Scheduler(ABC):
                 self._refusals.block_queue(request, len(self.pending) - index - 1)
                 return
 
-    def _waits_for_sibling(self, request: Request) -> bool:
+    def _waits_for_sibling(self, request: Request, plan: StepPlan) -> bool:
         parent = self.requests.get(request.parent) if request.parent else None
-        return (parent is not None and not request.offloaded and request.num_computed == 0
-                and request.num_output_tokens == 0 and parent.num_computed < request.num_prompt_tokens)
+        if parent is None or request.offloaded or request.num_computed or request.num_output_tokens:
+            return False
+        # Block copies come before the forward pass, so a prompt that this very step completes cannot be copied yet.
+        return (parent.num_computed < request.num_prompt_tokens
+                or any(piece.request is parent and piece.start < request.num_prompt_tokens for piece in plan.slices))
 
     def _try_admit(self, request: Request, plan: StepPlan) -> bool:
         refuse, cache, budget = self._refusals.refuse, self.cache, self._budget

@@ -108,7 +108,7 @@ class WorkloadDriver:
         # A request that the engine has retired from its bounded list has ended too.
         self._live = {one for one in self._live if one in requests and not requests[one].ended}
         new: list[str] = []
-        for tokens, params, text in self.traffic.due(now, self.engine.num_steps, len(self._live)):
+        for tokens, params, text in self.traffic.due(now, self.engine.step_index, len(self._live)):
             try:
                 ids = self.engine.submit(tokens, params, prompt_text=text)
             except RequestRefused as refusal:
