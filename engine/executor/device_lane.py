@@ -20,9 +20,8 @@ from engine.executor.base import Clock
 
 @dataclass(slots=True)
 class Job:
-    """``upload`` brings the inputs over; ``compute`` does everything else and returns device tensors, of which
-    ``outputs`` picks the ones the host wants. After :meth:`Lane.finish`, ``result`` holds what ``compute`` returned with
-    those outputs on the host, and ``device`` the interval of ``compute`` on the room's clock."""
+    """``upload`` brings the inputs over, ``compute`` does the work on the device, ``to_host`` brings its result back.
+    After :meth:`Lane.finish`, ``result`` is that result and ``device`` the interval of the work on the room's clock."""
 
     upload: Callable[[], None]
     compute: Callable[[], Any]
@@ -46,11 +45,12 @@ class Lane(ABC):
 class InlineLane(Lane):
     """The job is done when ``start`` returns."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, model: Any) -> None:
         self._clock = clock
+        self._worker = Worker.of(model)
 
     def start(self, job: Job) -> None:
-        run_on_cpu(job, self._clock)
+        run_on_cpu(job, self._clock, self._worker.turn)
 
     def finish(self, job: Job) -> None:
         if job.error is not None:
@@ -60,13 +60,13 @@ class InlineLane(Lane):
 class ThreadLane(Lane):
     """Jobs run in the worker thread of their model, so the caller can prepare the next step meanwhile."""
 
-    def __init__(self, clock: Clock, worker: Worker) -> None:
+    def __init__(self, clock: Clock, model: Any) -> None:
         self._clock = clock
-        self._worker = worker
+        self._worker = Worker.of(model)
 
     def start(self, job: Job) -> None:
         job.done = threading.Event()
-        self._worker.put(lambda: run_on_cpu(job, self._clock), job.done)
+        self._worker.put(lambda: run_on_cpu(job, self._clock, self._worker.turn), job.done)
 
     def finish(self, job: Job) -> None:
         job.done.wait()
@@ -74,27 +74,29 @@ class ThreadLane(Lane):
             raise job.error
 
 
-def run_on_cpu(job: Job, clock: Clock) -> None:
+def run_on_cpu(job: Job, clock: Clock, turn: threading.Lock) -> None:
     """Run a job in this thread. What it raises is kept for whoever collects it, as on an asynchronous device."""
-    begin = clock.now()
-    try:
-        job.upload()
-        job.result = job.to_host(job.compute())
-    except Exception as error:
-        job.error = error
-    job.device = (begin, clock.now())
+    with turn:
+        begin = clock.now()
+        try:
+            job.upload()
+            job.result = job.to_host(job.compute())
+        except Exception as error:
+            job.error = error
+        job.device = (begin, clock.now())
 
 
 class Worker:
-    """One thread per model, shared by its rooms: two forward passes at once would only take cores from each other."""
+    """What the rooms of one model share on a CPU: a lock, so that forward passes take turns (two at once would only take
+    cores from each other), and a thread for those that run ahead, started when the first one does."""
 
     _of_model: WeakKeyDictionary = WeakKeyDictionary()
     _lock = threading.Lock()
 
     def __init__(self) -> None:
+        self.turn = threading.Lock()
         self._jobs: queue.SimpleQueue = queue.SimpleQueue()
-        self._thread = threading.Thread(target=_work, args=(self._jobs,), name="forward", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     @classmethod
     def of(cls, model: Any) -> Worker:
@@ -105,6 +107,9 @@ class Worker:
             return worker
 
     def put(self, run: Callable[[], None], done: threading.Event) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=_work, args=(self._jobs,), name="forward", daemon=True)
+            self._thread.start()
         self._jobs.put((run, done))
 
     def __del__(self) -> None:

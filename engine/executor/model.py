@@ -14,7 +14,7 @@ from engine.executor.base import Executor, ExecutorInfo, GraphReport, StepResult
 from engine.executor.batch_buffers import BatchBuffers, BatchShape
 from engine.executor.batch_builder import BatchBuilder, BuiltBatch, Intervals
 from engine.executor.clock import RealClock
-from engine.executor.device_lane import CudaLane, InlineLane, Job, Lane, ThreadLane, Worker
+from engine.executor.device_lane import CudaLane, InlineLane, Job, Lane, ThreadLane
 from engine.executor.graphs import CpuStep, CudaStep, GraphCache, RecordedStep
 from engine.executor.memory import free_bytes
 from engine.executor.swap_pool import SwapPool, copy_blocks
@@ -67,7 +67,7 @@ class ModelExecutor(Executor):
         self._builder: BatchBuilder | None = None
         self._graphs: GraphCache | None = None
         self._config = EngineConfig()
-        self._inline: Lane = CudaLane(self.clock, self._device) if self._device.type == "cuda" else InlineLane(self.clock)
+        self._inline: Lane = CudaLane(self.clock, self._device) if self._device.type == "cuda" else InlineLane(self.clock, self._model)
         self._lane = self._inline
         self._previous: LaunchedStep | None = None
         self._launches = 0
@@ -131,7 +131,7 @@ class ModelExecutor(Executor):
         threaded = config.use_async_batching and self._device.type == "cpu"
         if threaded != isinstance(self._lane, ThreadLane):
             self._drain()
-            self._lane = ThreadLane(self.clock, Worker.of(self._model)) if threaded else self._inline
+            self._lane = ThreadLane(self.clock, self._model) if threaded else self._inline
 
     def close(self) -> None:
         self._release()
@@ -200,17 +200,22 @@ class ModelExecutor(Executor):
         if built is None:
             return Sampled(torch.empty(0, dtype=torch.int64, device=self._device))
         carried = before.on_device.tokens if built.has_carry else None
+        chooses = step.sampling.all_greedy and hasattr(self._forward, "greedy")     # then no logits are written down
+        run = self._run_greedy if chooses else self._run_forward
         if step.recorded is not None:
-            logits = self._graphs.run(step.recorded, built.buffers, carried, step.report, self._run_forward)
+            out = self._graphs.run(step.recorded, built.buffers, carried, step.report, run)
         else:
             if carried is not None:
                 built.buffers.take_carried(carried)
-            logits = self._run_forward(built.buffers.batch)
-        step.on_device = sample(logits[:built.num_samples], step.sampling)
+            out = run(built.buffers.batch)
+        step.on_device = Sampled(out[:built.num_samples]) if chooses else sample(out[:built.num_samples], step.sampling)
         return step.on_device
 
     def _run_forward(self, batch: PackedBatch) -> torch.Tensor:
         return self._forward(batch, self._cache)
+
+    def _run_greedy(self, batch: PackedBatch) -> torch.Tensor:
+        return self._forward.greedy(batch, self._cache)
 
     def _to_host(self, step: LaunchedStep, sampled: Sampled) -> Sampled:
         if self._device.type == "cpu":

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from engine.errors import ModelUnavailable
 from engine.model.attention.base import AttentionBackend, Scores
 from engine.model.packed_batch import GroupIndices, PackedBatch, PagedKVCache
 
-#: The name under which transformers knows our attention. It has no mask function, so no mask is ever built.
+#: The name under which transformers knows our attention. Its masks are those of SDPA, for calls outside the engine.
 ATTENTION_NAME = "batchscope_paged"
 
 
@@ -36,25 +37,23 @@ _current = threading.local()
 
 
 @contextmanager
-def _running(model, step: _Step) -> Iterator[None]:
-    """For the time of one forward pass, ``model`` attends through the paged cache and this thread runs ``step``.
-
-    Afterwards the model has its own attention again, so ``model.generate`` stays what it was.
-    """
-    config = model.config
-    before, config._attn_implementation = config._attn_implementation, ATTENTION_NAME
+def _running(step: _Step) -> Iterator[None]:
     _current.step = step
     try:
         yield
     finally:
         _current.step = None
-        config._attn_implementation = before
 
 
 def _paged_attention(module, query, key, value, attention_mask=None, scaling=None, dropout=0.0, softcap=None, s_aux=None,
                      **kwargs):
-    """The signature transformers' attention modules call: ``query`` [1, Hq, T, D], ``key``/``value`` [1, Hkv, T, D]."""
-    step: _Step = _current.step
+    """The signature transformers' attention modules call: ``query`` [1, Hq, T, D], ``key``/``value`` [1, Hkv, T, D].
+
+    Outside a :class:`PagedForward`, for instance in ``model.generate``, it is transformers' own SDPA attention.
+    """
+    step: _Step | None = getattr(_current, "step", None)
+    if step is None:
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     if s_aux is not None:
         raise ModelUnavailable("attention_sinks", "This model adds attention sinks to its scores, which the paged cache does not "
                                "support; choose a model without them.")
@@ -69,6 +68,7 @@ def _paged_attention(module, query, key, value, attention_mask=None, scaling=Non
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, _paged_attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 class PagedForward:
@@ -86,6 +86,11 @@ class PagedForward:
         if not getattr(model, "_supports_attention_backend", False):
             raise ModelUnavailable("no_attention_interface", f"{type(model).__name__} does not use transformers' attention "
                                    "interface, so its K/V cannot be paged; choose another architecture.")
+        # For good, not around each step: steps of other rooms may run in other threads on the same model.
+        if model.config._attn_implementation != ATTENTION_NAME:
+            model.set_attn_implementation(ATTENTION_NAME)
+        # transformers takes a mask of four dimensions as ready-made, so none is ever built; nobody reads this one.
+        self._no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=model.device)
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def __call__(self, batch: PackedBatch, cache: PagedKVCache) -> torch.Tensor:
@@ -121,7 +126,8 @@ class PagedForward:
         step = _Step(batch, cache, self.backend)
         batch.derived.clear()
         rows = {"logits_to_keep": batch.sample_rows} if self._selects_rows else {}
-        with torch.no_grad(), _running(self.model, step):
-            logits = self.model(input_ids=batch.input_ids[None], position_ids=batch.position_ids[None], use_cache=False, **rows).logits
+        with torch.no_grad(), _running(step):
+            logits = self.model(input_ids=batch.input_ids[None], position_ids=batch.position_ids[None],
+                                attention_mask=self._no_mask, use_cache=False, **rows).logits
         logits = logits[0]
         return (logits if self._selects_rows else logits.index_select(0, batch.sample_rows)), step

@@ -46,6 +46,11 @@ class SamplingInputs:
     top_logprobs: tuple[int, ...] = ()
 
     @property
+    def all_greedy(self) -> bool:
+        """Whether the highest logit of each row is all that is wanted."""
+        return self.drawn is None and self.penalised is None and not self.top_logprobs
+
+    @property
     def num_logprobs(self) -> int:
         return max(self.top_logprobs, default=0)
 

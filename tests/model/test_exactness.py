@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -129,6 +131,19 @@ def test_inference_mode_around_the_engine_makes_no_difference(outside):
         late = run(engine, second, GREEDY)
     assert early + late == reference(loaded, prompts, 20)
     engine.close()
+
+
+def test_the_caps_of_the_tiny_gemma_matter():
+    """Else the tests above would not notice an attention that forgets them."""
+    loaded, prompts = loaded_tiny("gemma2"), tiny_prompts(6, seed=10)
+    capped = reference(loaded, prompts, 20)
+    plain = copy.deepcopy(loaded.model)
+    plain.set_attn_implementation("eager")
+    for module in plain.modules():
+        if hasattr(module, "attn_logit_softcapping"):
+            module.attn_logit_softcapping = None
+    assert [plain.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False, pad_token_id=0)[0, len(prompt):].tolist()
+            for prompt in prompts] != capped
 
 
 def test_the_default_model_equals_generate(default_model):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from engine.model.attention.base import AttentionBackend, Place
 from engine.model.attention.flash import FlashBackend
+from engine.model.attention.native import NativeBackend
 from engine.model.attention.sdpa import SdpaBackend
 from engine.model.attention.varlen import VarlenBackend
 
 #: Fastest first. Those whose package or device is missing are here too; ``why_not`` says so.
-BACKENDS: dict[str, type[AttentionBackend]] = {"flash": FlashBackend, "varlen": VarlenBackend, "sdpa": SdpaBackend}
+BACKENDS: dict[str, type[AttentionBackend]] = {"flash": FlashBackend, "varlen": VarlenBackend, "native": NativeBackend, "sdpa": SdpaBackend}
 
 
 def choose_backend(name: str, place: Place) -> tuple[AttentionBackend, list[str]]:
