@@ -49,7 +49,7 @@ def build(options: argparse.Namespace):
     from viz.gradio_mount import GradioPage, build_gradio
     from viz.hub import MAIN, Hub
     from viz.metrics import Metrics
-    from viz.routes import Routes
+    from viz.routes import Routes, not_found
     from viz.routes_export import ExportRoutes
     from viz.routes_openai import OpenAIRoutes
     from viz.static_files import StaticFiles
@@ -80,7 +80,7 @@ def build(options: argparse.Namespace):
 
     routes = [WebSocketRoute("/ws", viewers.serve), *Routes(hub, metrics).all(), *ExportRoutes().all(),
               *OpenAIRoutes(hub, access, limits, os.environ.pop("BATCHSCOPE_API_KEY", None)).all(),
-              Mount("/viz", StaticFiles(STATIC)), Mount("/", page)]
+              Mount("/viz", StaticFiles(STATIC)), Mount("/api", not_found), Mount("/v1", not_found), Mount("/", page)]
     app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SecurityHeaders, frame_ancestors=options.frame_ancestors)])
     app.state.hub, app.state.access, app.state.viewers = hub, access, viewers
     return app, access
@@ -101,6 +101,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
+    listener.listen(512)
     return listener
 
 

@@ -6,8 +6,10 @@ Until it is there, ``/`` answers a small page that says so and asks again, and e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 log = logging.getLogger("batchscope.page")
 
 STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Batchscope</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="1">
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="1"><link rel="icon" href="data:,">
 <style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;text-align:center}
 p{margin:.3em;opacity:.8}</style></head><body><h1>Batchscope</h1><p role="status">The page is being put together; it opens by itself in a moment.</p>
 <p lang="ko">화면을 준비하고 있습니다. 잠시 후 저절로 열립니다.</p></body></html>"""
@@ -42,7 +44,7 @@ class GradioPage:
 
     async def _live(self) -> None:
         try:
-            app = await asyncio.to_thread(self.build)
+            app = await self._built()
             # The inner app's start-up and shutdown must run in one task; this one lives as long as the page.
             async with app.router.lifespan_context(app):
                 self.app = app
@@ -50,6 +52,32 @@ class GradioPage:
         except Exception as problem:                 # noqa: BLE001 - the rest of the server goes on and says what is wrong
             log.exception("the page could not be built")
             self.failed = f"The page could not be built ({type(problem).__name__}: {str(problem)[:300]})."
+
+    async def _built(self) -> Any:
+        """Run ``build`` in a daemon thread, so that ending the server need not wait for an import."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def finish(result: Any, problem: Exception | None) -> None:
+            if not future.done():
+                future.set_exception(problem) if problem is not None else future.set_result(result)
+
+        def work() -> None:
+            result, problem = None, None
+            try:
+                result = self.build()
+            except Exception as error:               # noqa: BLE001 - handed to whoever waits
+                problem = error
+            with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
+                loop.call_soon_threadsafe(finish, result, problem)
+        threading.Thread(target=work, name="page-builder", daemon=True).start()
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({future, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not future.done():
+            future.cancel()
+            raise asyncio.CancelledError
+        return future.result()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if self.app is not None:

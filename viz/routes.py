@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from engine.errors import CommandRefused
 from viz.hub import Hub
@@ -89,3 +90,6 @@ def _compressed(texts: list[str]) -> bytes:
     return out.getvalue()
 
 
+async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """For addresses below /api and /v1 that nothing answers; they must not fall through to the page."""
+    await PlainTextResponse("There is nothing at this address.\n", 404)(scope, receive, send)
