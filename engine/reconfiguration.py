@@ -107,7 +107,8 @@ def _rebuild(engine: Engine, old: EngineConfig, new: EngineConfig) -> None:
 
 
 def _install_scheduler(engine: Engine, config: EngineConfig) -> None:
-    scheduler = SCHEDULERS[config.scheduler_type](config, engine.cache, engine.recorder, engine.now, engine.fail)
+    scheduler = SCHEDULERS[config.scheduler_type](config, engine.cache, engine.recorder, engine.now, engine.fail,
+                                                 lambda: engine.release_static_batch(engine.now()))
     if hasattr(engine, "scheduler"):
         scheduler.adopt(engine.scheduler)
     engine.scheduler = scheduler

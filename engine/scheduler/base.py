@@ -32,12 +32,13 @@ class Scheduler(ABC):
     """
 
     def __init__(self, config: EngineConfig, cache: PagedCache, recorder: Recorder, now: Callable[[], float],
-                 fail: FailRequest) -> None:
+                 fail: FailRequest, release_held_slots: Callable[[], None]) -> None:
         self.config = config
         self.cache = cache
         self.recorder = recorder
         self.now = now
         self.fail = fail
+        self.release_held_slots = release_held_slots
         self.pending: list[Request] = []
         self.active: dict[str, Request] = {}
         self.requests: dict[str, Request] = {}      # all that have not ended, by id
@@ -89,7 +90,7 @@ class Scheduler(ABC):
             if plan.slices or not can_preempt or not self.starved:
                 break
             # Nothing could be scheduled at all: offload and try again within the same step. Each round takes at least one
-            # request out of the batch or fails the only one left, so this ends.
+            # request out of the batch, held static slots first, or fails the only one left, so this ends.
             self._relieve(plan)
         self.recorder.set_waiting(self._refusals.to_dict())
 
@@ -246,11 +247,15 @@ class Scheduler(ABC):
         victims, demand = choose_victims(self.active.values(), starved, self.cache)
         for victim in victims:
             self._preempt(victim, [name for name in starved if name != victim.id], demand, plan)
-        if not victims and len(self.active) == 1:
-            (name, need), = starved.items()
-            if need > self.cache.num_free:
-                self.fail(self.active[name], f"This request needs {need} more cache blocks and only {self.cache.num_free} are free, with "
-                          "nobody else left to give way; use a shorter prompt, fewer new tokens, or a larger cache.")
+        if victims or demand <= self.cache.num_free:
+            return
+        if any(request.holds_slot for request in self.active.values()):
+            # A static batch that was taken over from another scheduler may not fit at its full length.
+            self.release_held_slots()
+        else:
+            name = max(starved, key=lambda one: self.active[one].ordinal)
+            self.fail(self.active[name], f"This request needs {starved[name]} more cache blocks and only {self.cache.num_free} are free, with "
+                      "nobody else left to give way; use a shorter prompt, fewer new tokens, or a larger cache.")
 
     def _wanted_end(self, request: Request) -> int:
         return request.num_computed + min(request.remaining_tokens, self.config.max_batch_tokens)
