@@ -64,7 +64,7 @@ class Engine:
         del spec["layer_types"]
         self.set_status(status="ready", message="", model=executor.spec.name, device=info.device, dtype=info.dtype,
                         backend=info.backend, executor=info.kind, simulated=info.simulated,
-                        pace=0.0, spec=spec)
+                        pace=0.0, spec=spec, machine=executor.machine)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 

@@ -47,8 +47,11 @@ class Provider:
             raise CommandRefused("unknown_device", f"There is no device {device[:40]!r}; a room runs on \"model\" or on \"simulated:h100\" and the like.")
         if self.loaded is None:
             raise CommandRefused("model_loading", self.failed or "The model is still loading; try again in a moment.")
+        from engine.executor.machine import measure_machine
         from engine.executor.model import ModelExecutor
-        return ModelExecutor(self.loaded), self.loaded.tokenizer
+        executor = ModelExecutor(self.loaded)
+        executor.machine = measure_machine(str(self.loaded.model.device), str(self.loaded.model.dtype).removeprefix("torch."))
+        return executor, self.loaded.tokenizer
 
     def _simulated(self, device: str, model: str | None) -> tuple[Any, Any]:
         from engine.executor.catalog import find_model, parse_device

@@ -79,6 +79,9 @@ class Executor(ABC):
     spec: ModelSpec
     clock: Clock
     max_in_flight: int = 1
+    #: What the device can do at best: ``{"bandwidth": bytes/s, "peak_flops": FLOP/s, "source": "measured" or "data sheet"}``,
+    #: or ``None`` when nobody knows. The roofline panel draws it.
+    machine: dict[str, Any] | None = None
 
     @abstractmethod
     def free_memory(self) -> int:

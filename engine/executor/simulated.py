@@ -81,6 +81,8 @@ class SimulatedExecutor(Executor):
         self.seed = seed
         self.stop_after = stop_after if spec.eos_token_ids else None
         self.roofline = Roofline(hardware, spec, num_devices)
+        self.machine = {"bandwidth": hardware.bandwidth * num_devices, "peak_flops": hardware.peak_flops * num_devices,
+                        "source": "data sheet"}
         self.clock = SimulatedClock()
         self.max_in_flight = 1
         count = f"{num_devices} × " if num_devices > 1 else ""
