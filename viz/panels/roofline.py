@@ -5,7 +5,7 @@ from viz.panels import PanelSpec
 _DOTS = {"type": "scatter", "mode": "markers", "hovertemplate": "%{text}<extra></extra>"}
 
 PANEL = PanelSpec(
-    name="roofline", area="more", span=6, height=230, order=32,
+    name="roofline", area="more", span=4, height=250, order=32,
     figure={
         "data": [{"type": "scatter", "mode": "lines", "hoverinfo": "skip", "line": {"width": 2}},
                  {**_DOTS, "marker": {"size": 6, "symbol": "circle", "opacity": 0.6}},

@@ -5,7 +5,7 @@ from viz.panels import PanelSpec
 _LINE = {"type": "scatter", "mode": "lines"}
 
 PANEL = PanelSpec(
-    name="throughput", area="more", span=6, height=230, order=31,
+    name="throughput", area="more", span=4, height=250, order=31,
     figure={
         "data": [{**_LINE, "line": {"width": 1.75}, "yaxis": "y"}, {**_LINE, "line": {"width": 1.25}, "yaxis": "y"},
                  {**_LINE, "line": {"width": 1.75, "shape": "hv"}, "yaxis": "y2"},

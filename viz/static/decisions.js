@@ -152,6 +152,10 @@ export function sentence(row, t, step = Infinity) {
   if (row.key === 'decodes' && row.until > step) values.tokens -= row.until - step;
   if ('ms' in values) values.ms = duration(values.ms, t);
   if (Array.isArray(values.for)) values.for = values.for.join(', ');
+  // "1 token", "2 tokens": English needs both, and the sentences carry only the name.
+  for (const [name, unit] of [['blocks', 'block'], ['tokens', 'token']]) {
+    if (typeof values[name] === 'number') values[name] = t(values[name] === 1 ? `unit.${unit}` : `unit.${unit}s`, { count: t.number(values[name]) });
+  }
   for (const name of ['need', 'have', 'limit']) if (typeof values[name] === 'number') values[name] = t.number(values[name]);
   const key = `log.${row.key}`;
   return t(t.has(key) ? key : 'log.other', t.has(key) ? values : { ...values, key: row.key });
