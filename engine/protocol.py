@@ -161,8 +161,8 @@ def _checked_fields(name: str, spec: CommandSpec, value: dict[str, Any], number:
     wanted = {key.rstrip("!"): kind for key, kind in spec.fields.items()}
     fields: dict[str, Any] = {}
     for key, item in value.items():
-        if key in ENVELOPE:
-            continue
+        if key in ENVELOPE or (key == "room" and "room" not in wanted and isinstance(item, str)):
+            continue                                   # a client may name its room with every command
         if key not in wanted:
             known = ", ".join(wanted) or "none"
             raise FrameRefused("unknown_field", f"{name} has no field {key[:40]!r}; its fields are: {known}.", number)
