@@ -48,7 +48,8 @@ class _Carver:
     def __init__(self, sizes: list[tuple[str, tuple[int, ...]]], dtype: torch.dtype, device: torch.device) -> None:
         counts = [int(np.prod(shape)) for _, shape in sizes]
         self.host_tensor = torch.zeros(sum(counts), dtype=dtype, pin_memory=device.type == "cuda")
-        self.device_tensor = self.host_tensor if device.type == "cpu" else torch.zeros(sum(counts), dtype=dtype, device=device)
+        # Empty on the device: a kernel that zeroes it could run after the upload, which is on another stream.
+        self.device_tensor = self.host_tensor if device.type == "cpu" else torch.empty(sum(counts), dtype=dtype, device=device)
         host_array = self.host_tensor.numpy()
         self.host: dict[str, np.ndarray] = {}
         self.device: dict[str, torch.Tensor] = {}

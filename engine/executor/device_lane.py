@@ -8,8 +8,9 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,11 +30,15 @@ class Job:
     result: Any = None
     device: tuple[float, float] = (0.0, 0.0)
     error: BaseException | None = None
-    done: threading.Event | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    done: threading.Event | None = None                                    # set by the worker thread
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None        # CUDA: begin and end
 
 
 class Lane(ABC):
+    def preparing(self) -> AbstractContextManager[None]:
+        """Around the preparation of a job's inputs."""
+        return nullcontext()
+
     @abstractmethod
     def start(self, job: Job) -> None: ...
 
@@ -126,16 +131,24 @@ def _work(jobs: queue.SimpleQueue) -> None:
 class CudaLane(Lane):
     """Two streams: inputs of the next step go over on one while the other computes. Nothing waits for the host."""
 
+    #: Seconds by which the device's timer may drift from the room's clock before it is set right.
+    DRIFT = 1e-3
+
     def __init__(self, clock: Clock, device: torch.device) -> None:
         self._clock = clock
         self._device = device
         self._transfer = torch.cuda.Stream(device)
         self._compute = torch.cuda.Stream(device)
-        self._compute.wait_stream(torch.cuda.current_stream(device))
-        self._origin = torch.cuda.Event(enable_timing=True)
-        self._origin.record(self._compute)
-        self._origin.synchronize()
-        self._origin_time = clock.now()
+        self._anchor = torch.cuda.Event(enable_timing=True)
+        self._anchor.record(self._compute)
+        self._anchor.synchronize()
+        self._anchor_time = clock.now()
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        # What preparation sends over must be in order with ``upload``, and so with the computation that waits for it.
+        with torch.cuda.device(self._device), torch.cuda.stream(self._transfer):
+            yield
 
     def start(self, job: Job) -> None:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -148,12 +161,17 @@ class CudaLane(Lane):
                 begin.record(self._compute)
                 job.result = job.to_host(job.compute())
                 end.record(self._compute)
-        job.extra.update(begin=begin, end=end)
+        job.events = (begin, end)
 
     def finish(self, job: Job) -> None:
-        begin, end = job.extra["begin"], job.extra["end"]
+        begin, end = job.events
+        running = not end.query()
         end.synchronize()
-        job.device = (self._on_clock(begin), self._on_clock(end))
-
-    def _on_clock(self, event: torch.cuda.Event) -> float:
-        return self._origin_time + self._origin.elapsed_time(event) / 1e3
+        now = self._clock.now()
+        # Event times are 32-bit floats, so they are measured from the step before, not from the beginning of time.
+        begin_time = self._anchor_time + self._anchor.elapsed_time(begin) / 1e3
+        end_time = begin_time + begin.elapsed_time(end) / 1e3
+        if end_time > now or (running and now - end_time > self.DRIFT):
+            begin_time, end_time = begin_time + now - end_time, now
+        self._anchor, self._anchor_time = end, end_time
+        job.device = (begin_time, end_time)

@@ -58,13 +58,12 @@ class CudaStep(RecordedStep):
     So the two pairs can be filled and sent over while the graph runs, and one graph serves both.
     """
 
-    #: All graphs take their working memory from one pool: they never run at the same time.
-    _pools: dict[torch.device, tuple[int, int]] = {}
-
-    def __init__(self, shape: BatchShape, windows: tuple[int | None, ...], device: torch.device) -> None:
+    def __init__(self, shape: BatchShape, windows: tuple[int | None, ...], device: torch.device, pool: tuple[int, int]) -> None:
+        """``pool``: the memory pool that all graphs of a room work in; they never run at the same time."""
         self.buffers = (BatchBuffers(shape, windows, device), BatchBuffers(shape, windows, device))
         self._static = BatchBuffers(shape, windows, device)
         self._device = device
+        self._pool = pool
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits: torch.Tensor | None = None
 
@@ -73,8 +72,7 @@ class CudaStep(RecordedStep):
         # The warm-up run is the step itself; recording after it launches nothing, and a replay would only repeat it.
         logits = run(self._static.batch)
         graph = torch.cuda.CUDAGraph()
-        pool = self._pools.setdefault(self._device, torch.cuda.graph_pool_handle())
-        with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream(self._device),
+        with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream(self._device),
                               capture_error_mode="thread_local"):
             self._logits = run(self._static.batch)
         self._graph = graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,7 +41,6 @@ class LaunchedStep:
     prepare: tuple[float, float] = (0.0, 0.0)
     on_device: Sampled | None = None
     swap_bytes: tuple[int, int] = (0, 0)
-    keep: list[Any] = field(default_factory=list)
 
 
 class ModelExecutor(Executor):
@@ -95,9 +94,13 @@ class ModelExecutor(Executor):
             raise self._too_large(layout, needed + host) from error
         self._builder = BatchBuilder(layout)
         self._graphs = GraphCache("cuda" if self._device.type == "cuda" else "cpu", self._new_recorded_step)
+        if self._device.type == "cuda":
+            self._graph_pool = torch.cuda.graph_pool_handle()      # a new one: a pool whose graphs are all gone cannot be used again
         self._forward, backend, notes = make_forward(self._model, self.spec, config.attention_backend, self._cache)
         self.info = self._describe(backend, notes)
         self.configure(config)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)       # the cache was zeroed on another stream than the steps run on
 
     def _demand(self, needed: int, room: int, layout: CacheLayout) -> None:
         if needed > room:
@@ -140,7 +143,7 @@ class ModelExecutor(Executor):
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
         begin = self.clock.now()
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), self._lane.preparing():
             step = self._prepare(plan)
         step.job = Job(upload=step.built.buffers.upload if step.built else _nothing, compute=lambda: self._compute(step),
                        to_host=lambda sampled: self._to_host(step, sampled))
@@ -226,8 +229,9 @@ class ModelExecutor(Executor):
                          for tensor in tensors])
 
     def _new_recorded_step(self, shape: BatchShape) -> RecordedStep:
-        kind = CudaStep if self._device.type == "cuda" else CpuStep
-        return kind(shape, self._builder.windows, self._device)
+        if self._device.type == "cuda":
+            return CudaStep(shape, self._builder.windows, self._device, self._graph_pool)
+        return CpuStep(shape, self._builder.windows, self._device)
 
     def _describe(self, backend: str, notes: tuple[str, ...] | list[str]) -> ExecutorInfo:
         if self._device.type == "cuda":

@@ -124,7 +124,10 @@ class PagedKVCache:
 
 
 class Forward(Protocol):
-    """Runs the model on a packed batch. Implementations: ``PagedForward`` (any transformers decoder), a fused CPU decoder."""
+    """Runs the model on a packed batch. Implementations: ``PagedForward`` (any transformers decoder), ``FusedDecoder``.
+
+    It may also offer ``greedy(batch, cache)``: the most likely token of each sampled row, int64 [S], the first of equals.
+    """
 
     name: str
 

@@ -23,9 +23,14 @@ OVERRIDES: dict[str, dict[str, Any]] = {"gemma2": {"attn_logit_softcapping": 1.5
 
 
 @cache
-def loaded_tiny(kind: str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> LoadedModel:
-    model = tiny_model(kind, **OVERRIDES.get(kind, {})).to(device=device, dtype=dtype)
-    return LoadedModel(model, None, spec_from_model(model, f"tiny {kind}"), "made in the test")
+def loaded_tiny(kind: str, device: str = "cpu", dtype: torch.dtype = torch.float32, wide: bool = False) -> LoadedModel:
+    """``wide``: with heads of 32, the least that fast kernels take."""
+    overrides = dict(OVERRIDES.get(kind, {}))
+    if wide:
+        overrides |= {"hidden_size": 128} if kind == "gpt_neox" else {"head_dim": 32}
+    model = tiny_model(kind, **overrides).to(device=device, dtype=dtype)
+    name = f"tiny {kind}{' wide' if wide else ''} on {device} in {dtype}"
+    return LoadedModel(model, None, spec_from_model(model, name), "made in the test")
 
 
 def untouched(loaded: LoadedModel) -> Any:

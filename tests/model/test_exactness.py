@@ -27,6 +27,16 @@ def test_24_prompts_together_equal_generate(kind, block_size, max_batch_tokens):
     assert run(engine, prompts, GREEDY) == reference(loaded, prompts, 20)
 
 
+@pytest.mark.parametrize("backend", ["sdpa", "native"])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_attention_backend_of_a_cpu_equals_generate(kind, backend):
+    loaded, prompts = loaded_tiny(kind, wide=True), tiny_prompts(8, seed=11)
+    engine = make_engine(loaded, attention_backend=backend, block_size=8, num_blocks=300, max_batch_tokens=32)
+    if engine.executor.info.backend != backend:
+        pytest.skip("; ".join(engine.executor.info.notes))
+    assert run(engine, prompts, GREEDY) == reference(loaded, prompts, 20)
+
+
 @pytest.mark.parametrize("scheduler", ["fifo", "prefill_first", "static"])
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 @pytest.mark.parametrize("mode", ["graphs", "async"])
