@@ -29,7 +29,7 @@ PANELS = ("lanes", "blocks", "block_table", "composition", "timeline", "device_l
 PREDICATE_NAMES = ("answered", "done", "read", "reached")
 
 FIGURE_KINDS = ("timeline", "composition", "memory", "curve", "bars")
-FORMATS = ("", "int", ".1", ".2", ".3", "%", "%.1", "s", "ms", "us", "x", "KB", "MB", "GB", "TB")
+FORMATS = ("", "int", ".1", ".2", ".3", "%", "%.1", "%.2", "s", "ms", "us", "x", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "~")
 
 SCENARIO_FIELDS = {"number", "minutes", "device", "model", "panels", "pace", "limits", "runs", "figures", "steps", "score"}

@@ -110,7 +110,7 @@ class Measure:
             if request["first_token_step"] is None:
                 request["first_token_step"] = event["step"]
         if event["type"] == "step":
-            self._step(event)
+            self._step(event, state)
         self._memory(event, state)
         queue = len(state["queue"])
         self.peaks["queue"] = max(self.peaks["queue"], queue)
@@ -126,11 +126,12 @@ class Measure:
         elif transition["to"] in ("finished", "cancelled", "failed") and cause != "static_release":
             request["finished"], request["finished_step"] = transition["time"], event["step"]
 
-    def _step(self, event: dict[str, Any]) -> None:
+    def _step(self, event: dict[str, Any], state: dict[str, Any]) -> None:
         series, slices = self.series, event.get("slices", [])
         real = [piece for piece in slices if piece[3] != "padding"]
         prompts = [piece[2] for piece in real if piece[3] == "prefill"]
-        refused = (event.get("waiting") or {}).get("refused") or []
+        # An event tells who waits only when that has changed; the state always knows.
+        refused = state["waiting"]["refused"]
         if refused and refused[0]["reason"] in self.waited:
             self.waited[refused[0]["reason"]] += 1
         if slices:

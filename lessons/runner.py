@@ -89,13 +89,16 @@ class Runner:
         gc.disable()
         give_up = time.monotonic() + MAX_SECONDS
         try:
-            while room.steps < max_steps:
-                while script and script[0]["at"] <= room.steps:
+            while room.engine.step_index < max_steps:
+                while script and script[0]["at"] <= room.engine.step_index:
                     _obey(room, script.pop(0))
-                if not room.turn(time.monotonic()) and not room.traffic:
+                room.turn(time.monotonic())
+                if room.failures:
+                    break
+                if room.traffic is None and not script and (room.blocked or not room.engine.has_work):
                     break
                 if time.monotonic() > give_up:
-                    raise RunFailed(f"The run did not end within {MAX_SECONDS:.0f} seconds; it stands at step {room.steps}.")
+                    raise RunFailed(f"The run did not end within {MAX_SECONDS:.0f} seconds; it stands at step {room.engine.step_index}.")
         finally:
             gc.enable()
 

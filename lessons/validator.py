@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -18,6 +19,7 @@ from lessons.measure import METRICS, REQUEST_FIELDS
 from lessons.scenario import ScenarioError, workload_of
 
 SCENARIO, CHECKS = f.FILES[:2]
+_REQUEST_FIELD = re.compile(r"requests\[\d+\]\.([a-zA-Z_]\w*)|column\([\w.]*requests, *['\"](\w+)['\"]")
 
 
 def validate(lesson: f.Lesson, glossary: dict[str, Any] | None = None) -> list[f.Problem]:
@@ -91,12 +93,10 @@ class _Validator:
             elif not predicate and metric and metric not in METRICS:
                 self.say(file, where, f"'{metric}' is no metric of a run; see lessons/README.md for the list.")
                 good = False
-        if predicate is False and good and ".requests" in parsed.text:
-            for part in parsed.text.split("]."):
-                field = part.split()[0].strip(",)") if part.split() else ""
-                if part is not parsed.text.split("].")[0] and field.split("[")[0].rstrip(")") not in REQUEST_FIELDS:
-                    self.say(file, where, f"'{field[:30]}' is no field of a request; they are {', '.join(REQUEST_FIELDS)}.")
-                    good = False
+        for field in (match[1] or match[2] for match in _REQUEST_FIELD.finditer(parsed.text)):
+            if field not in REQUEST_FIELDS:
+                self.say(file, where, f"'{field[:30]}' is no field of a request; they are {', '.join(REQUEST_FIELDS)}.")
+                good = False
         return good
 
     # --- scenario ---------------------------------------------------------------------------------------------------------------
