@@ -101,6 +101,8 @@ async function mountScreen(root) {
   app.screen.mounted = true;
   setTimeout(loadHistory, 1000);
   for (const callback of readyCallbacks.splice(0)) callback(app);
+  const extras = await import('./extras.js');
+  extras.start(app);
 }
 
 // A newcomer may scrub back too: the room's retained past is fetched once, when the page has drawn what is there now.

@@ -11,6 +11,7 @@ import { Screen } from '../screen.js';
 const PANELS = ['lanes', 'composition', 'blocks', 'timeline'];
 const SPEEDS = [1, 2, 4, 8, 16, 32];
 const DRAW_EVERY_MS = 150;
+const HEADLINE = ['steps', 'idle_cells', 'throughput', 'ttft_steps_p50', 'ttft_p50'];      // those of them that the mode has, as large figures
 
 export async function mount(root, app) {
   app.compare = new CompareTab(root, app);
@@ -39,10 +40,11 @@ class CompareTab {
           <select class="bs-select" id="bs-compare-speed">${SPEEDS.map((speed) => `<option value="${speed}">${speed}</option>`).join('')}</select>
           <button type="button" class="bs-button" data-do="again" data-t="compare.again"></button>
           <button type="button" class="bs-button" data-do="close" data-t="compare.close"></button>
-          <span class="bs-soft" role="status" aria-live="polite" data-state></span>
+          <span class="bs-soft" role="status" aria-live="polite" data-run-state></span>
         </div>
-        <div class="bs-card bs-compare-table"><table class="bs-compare-figures"><caption class="bs-sr" data-t="compare.table"></caption><thead></thead><tbody></tbody></table><p class="bs-soft bs-small" data-note></p></div>
+        <dl class="bs-compare-headline"></dl>
         <div class="bs-compare-columns"></div>
+        <div class="bs-card bs-compare-table"><h3 data-t="compare.table"></h3><table class="bs-compare-figures"><caption class="bs-sr" data-t="compare.table"></caption><thead></thead><tbody></tbody></table><p class="bs-soft bs-small" data-note></p></div>
       </section></div>`;
     this.message = root.querySelector('[data-message]');
     this.mode = root.querySelector('#bs-compare-mode');
@@ -151,7 +153,7 @@ class CompareTab {
     this.root.querySelector('[data-do=step]').disabled = run.done || run.running;
     this.speed.disabled = this.mode.value === 'free';
     this.mode.disabled = run.running;
-    this.root.querySelector('[data-state]').textContent = run.failure ? run.failure.message
+    this.root.querySelector('[data-run-state]').textContent = run.failure ? run.failure.message
       : t(run.done ? 'compare.finished' : 'compare.at', { a: states[0].counters.steps, b: states[1].counters.steps });
     this.root.querySelector('[data-note]').textContent = [this.summary, t(simulated ? 'compare.note_simulated' : free ? 'compare.note_free' : 'compare.note_lockstep')].filter(Boolean).join(' ');
     this.#drawHeads(states);
@@ -170,6 +172,7 @@ class CompareTab {
 
   #drawTable(rows) {
     const { t } = this.app;
+    this.#drawHeadline(rows);
     const shape = `${t.language()}|${rows.map((row) => row.key).join()}`;
     const table = this.root.querySelector('.bs-compare-figures');
     if (shape !== this.shape) {
@@ -186,6 +189,23 @@ class CompareTab {
         cell.classList.toggle('bs-better', row.better === side);
       });
       cells[3].textContent = row.ratio === null ? '' : `×${t.number(row.ratio, 2)}`;
+    });
+  }
+
+  #drawHeadline(rows) {
+    const { t } = this.app;
+    const line = this.root.querySelector('.bs-compare-headline');
+    const shown = rows.filter((row) => HEADLINE.includes(row.key));
+    if (line.children.length !== shown.length) line.replaceChildren(...shown.map(() => { const item = document.createElement('div'); item.innerHTML = '<dt></dt><dd></dd><dd></dd>'; return item; }));
+    shown.forEach((row, index) => {
+      const [name, ...cells] = line.children[index].children;
+      name.textContent = t(`compare.row.${row.key}`);
+      cells.forEach((cell, side) => {
+        const value = row.values[side];
+        const text = `${'AB'[side]} ${value === null ? '–' : t.number(value, row.digits)}${row.unit ? ` ${row.unit}` : ''}${row.better === side ? ' ✓' : ''}`;
+        if (cell.textContent !== text) cell.textContent = text;
+        cell.classList.toggle('bs-better', row.better === side);
+      });
     });
   }
 

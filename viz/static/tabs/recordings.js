@@ -12,6 +12,9 @@ const MAX_WORKING_MS = 90000;
 
 export async function mount(root, app) {
   app.recordings = new RecordingsTab(root, app);
+  // An empty tab teaches nothing: the example is there at once, and says that it is a recording.
+  const example = await fetchBlob(EXAMPLE).catch(() => null);
+  if (example && !app.recordings.replay) await app.recordings.open(example, { focus: false });
 }
 
 class RecordingsTab {
@@ -29,7 +32,7 @@ class RecordingsTab {
           <div class="bs-button-row"><button type="button" class="bs-button" data-do="link" data-t="recordings.link"></button><button type="button" class="bs-button" data-do="card" data-t="recordings.card"></button></div>
           <input class="bs-input" readonly hidden data-link data-t-label="recordings.link"></section></div>
       <p class="bs-sentence" role="status" aria-live="polite" data-message></p>
-      <section data-facts hidden class="bs-card"><dl class="bs-card-facts"></dl></section>
+      <details data-facts hidden class="bs-card"><summary data-t="recordings.run_card"></summary><dl class="bs-card-facts"></dl></details>
       <div data-replay></div></div>`;
     this.message = root.querySelector('[data-message]');
     this.file = root.querySelector('[data-file]');
@@ -114,7 +117,7 @@ class RecordingsTab {
 
   // --- a recording -----------------------------------------------------------------------------------------------------------
 
-  async open(blob) {
+  async open(blob, { focus = true } = {}) {
     const { app } = this;
     const { t } = app;
     this.#say(t('recordings.reading'), '');
@@ -128,7 +131,7 @@ class RecordingsTab {
       this.#replayActions();
       this.#cardFacts();
       this.#say('', '');
-      this.replay.transport.playButton.focus({ preventScroll: true });
+      if (focus) { this.replay.transport.playButton.focus({ preventScroll: true }); stage.scrollIntoView({ block: 'start' }); }
     } catch (error) {
       this.#close();
       this.#say(error instanceof RecordingRefused ? error.sentence(t) : error.message, 'error');
@@ -155,7 +158,7 @@ class RecordingsTab {
       ['settings', data.knobs.filter((knob) => knob.name in (header.config ?? {}) && header.config[knob.name] !== knob.default).map((knob) => `${knob.name} = ${header.config[knob.name]}`).join(', ')],
       ['seed', header.seed], ['workload', header.workload ? JSON.stringify(header.workload) : '']];
     this.facts.hidden = false;
-    this.facts.firstElementChild.replaceChildren(...facts.filter(([, value]) => value !== '' && value !== null && value !== undefined).flatMap(([name, value]) => [
+    this.facts.querySelector('dl').replaceChildren(...facts.filter(([, value]) => value !== '' && value !== null && value !== undefined).flatMap(([name, value]) => [
       Object.assign(document.createElement('dt'), { textContent: t(`recordings.fact.${name}`) }), Object.assign(document.createElement('dd'), { textContent: String(value).slice(0, 600) })]));
   }
 
