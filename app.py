@@ -34,6 +34,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--public", action="store_true", default=on_space, help="strangers visit: main is a show, nobody is host but by the link")
     parser.add_argument("--root-path", default=env("ROOT_PATH") or "", help="sub-path under which a proxy serves the app")
     parser.add_argument("--allow-origin", action="append", default=[], help="origin of another page that may open the websocket")
+    parser.add_argument("--tab-grace", type=float, default=15.0, help="seconds after which a closed tab's requests are cancelled (default 15)")
     parser.add_argument("--frame-ancestors", default="'self' https://huggingface.co https://*.hf.space" if on_space else "'self'")
     return parser.parse_args(arguments)
 
@@ -68,7 +69,7 @@ def build(options: argparse.Namespace):
     metrics = Metrics(hub)
     hub.feeds[MAIN].listeners.add(metrics.listen)
     page = GradioPage(lambda: build_gradio(options.root_path))
-    viewers = Viewers(hub, access, limits)
+    viewers = Viewers(hub, access, limits, grace=options.tab_grace)
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
@@ -124,7 +125,9 @@ def main(arguments: list[str] | None = None) -> int:
     # Query strings may hold the host's secret, so requests are not logged.
     config = uvicorn.Config(app, ws="websockets-sansio", ws_per_message_deflate=False, ws_max_size=4 * 2**20, access_log=False,
                             log_level="warning", timeout_graceful_shutdown=3, server_header=False)
-    uvicorn.Server(config).run(sockets=[listener])
+    # Ctrl-C has already ended everything in good order when it arrives here once more.
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
     return 0
 
 
