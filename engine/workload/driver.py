@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from typing import Any
 
 from engine.errors import RequestRefused
@@ -120,8 +121,8 @@ class WorkloadDriver:
         return new
 
     def run(self, on_event: Any = None, max_steps: int | None = None) -> int:
-        """Drive a simulated engine until everything has ended or ``max_steps``; returns the steps taken. While nothing can
-        run, the simulated clock moves on to the next arrival."""
+        """Drive the engine until everything has ended or ``max_steps``; returns the steps taken. ``on_event`` gets every event
+        in order. While nothing can run, a simulated clock moves on to the next arrival, and real time is waited for."""
         clock, steps = self.engine.executor.clock, 0
         while max_steps is None or steps < max_steps:
             self.due(clock.now())
@@ -129,7 +130,10 @@ class WorkloadDriver:
                 moment = self.traffic.next_time()
                 if self.done or moment is None:
                     break
-                clock.advance_to(moment)
+                if self.engine.executor.info.simulated:
+                    clock.advance_to(moment)
+                else:
+                    time.sleep(max(0.0, moment - clock.now()))
                 continue
             event = self.engine.step()
             if on_event is not None:

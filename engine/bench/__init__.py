@@ -1,0 +1,1 @@
+"""Command lines that measure: ``python -m engine.bench COMMAND``. Each module here with a ``main`` is a command."""
