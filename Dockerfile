@@ -10,7 +10,15 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/*
 
-RUN useradd --create-home --uid 1000 batchscope
+# Downloaded and unpacked models live in /cache: mount a volume there, and the next container starts at once.
+RUN useradd --create-home --uid 1000 batchscope \
+    && mkdir /cache \
+    && chown batchscope /cache
+VOLUME /cache
+ENV BATCHSCOPE_CACHE=/cache/batchscope \
+    HF_HOME=/cache/huggingface \
+    PYTHONUNBUFFERED=1
+
 WORKDIR /app
 
 ARG PIP_EXTRA_INDEX_URL=
@@ -24,13 +32,6 @@ COPY viz viz
 COPY lessons lessons
 
 USER 1000
-# Downloaded and unpacked models live here: mount a volume, and the next container starts at once.
-ENV BATCHSCOPE_CACHE=/home/batchscope/.cache/batchscope \
-    HF_HOME=/home/batchscope/.cache/huggingface \
-    PYTHONUNBUFFERED=1
-RUN mkdir -p /home/batchscope/.cache/batchscope /home/batchscope/.cache/huggingface
-VOLUME /home/batchscope/.cache
-
 EXPOSE 7860
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7860/healthz', timeout=4)"]

@@ -25,7 +25,7 @@ run: $(APP_STAMP)
 	@exec $(BIN)/python app.py --host "$(HOST)" --port "$(PORT)" $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 test: $(TEST_STAMP)
-	@sh deploy/system_packages.sh chromium fonts-noto-cjk nginx g++
+	@sh deploy/system_packages.sh chromium fonts-noto-cjk nginx openssl g++
 	@$(BIN)/python deploy/audit.py
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(PYTEST_ARGS)
 
