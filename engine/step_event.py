@@ -53,4 +53,4 @@ def _record_plan(engine: Engine, plan: StepPlan, q_padding: int) -> None:
     spent = engine.scheduler.budget
     recorder.section("budget", {
         "tokens": [spent.max_tokens - spent.tokens, spent.max_tokens], "kv": [spent.max_kv - spent.kv, spent.max_kv],
-        "requests": [rows, cap], "padding": rows - useful + q_padding, "idle_cells": idle})
+        "requests": [rows, cap], "padding": q_padding, "idle_cells": idle})

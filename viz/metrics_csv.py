@@ -66,7 +66,7 @@ def step_row(event: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
         "step": event["step"], "time_s": _s(event["time"]),
         "decode_tokens": sum(piece[2] for piece in slices if piece[3] == "decode"),
         "prefill_tokens": sum(piece[2] for piece in slices if piece[3] == "prefill"),
-        "padding_tokens": budget.get("padding", 0), "token_budget": _pair(budget, "tokens", 1),
+        "padding_tokens": sum(piece[2] for piece in slices if piece[3] == "padding") + budget.get("padding", 0), "token_budget": _pair(budget, "tokens", 1),
         "kv_tokens": _pair(budget, "kv", 0), "kv_budget": _pair(budget, "kv", 1), "rows": len(slices),
         "active": len(state["active"]), "waiting": len(state["queue"]), "idle_cells": budget.get("idle_cells", ""),
         "blocks_owned": blocks["owned"], "blocks_cached": blocks["cached"], "blocks_free": blocks["free"],

@@ -93,8 +93,9 @@ class _Trace:
                             if lane == CPU_PREPARE else "device", args)
                 if lane == DEVICE:
                     self._request_slices(of_step, start, end)
-        tokens = {kind: sum(piece[2] for piece in event.get("slices", ()) if piece[3] == kind) for kind in ("decode", "prefill")}
-        self._counter("tokens of the step", event["time"], {**tokens, "padding": budget.get("padding", 0)})
+        tokens = {kind: sum(piece[2] for piece in event.get("slices", ()) if piece[3] == kind) for kind in ("decode", "prefill", "padding")}
+        tokens["padding"] += budget.get("padding", 0)
+        self._counter("tokens of the step", event["time"], tokens)
         self._counter("requests", event["time"], {"active": len(state["active"]), "waiting": len(state["queue"])})
         if state["layout"]:
             counts = block_counts(state)
