@@ -22,8 +22,8 @@ KINDS = ("prediction", "run", "explanation", "challenge")
 MINUTES = (5, 10)
 
 #: panels a step may point at: names of ``viz/panels``
-PANELS = ("lanes", "blocks", "block_table", "composition", "timeline", "device_lanes", "swap", "prefix", "latency", "throughput",
-          "roofline", "waiting", "decisions", "answers", "story")
+PANELS = ("lanes", "blocks", "block_table", "composition", "timeline", "cpu_device", "swap_pool", "prefix_tree", "latency", "throughput",
+          "roofline", "waiting", "decision_log", "answers", "request_story")
 
 #: names a step's predicate may use beside the metrics of the run it watches
 PREDICATE_NAMES = ("answered", "done", "read", "reached")

@@ -269,7 +269,7 @@ class _Validator:
                 continue
             for value in values:
                 try:
-                    EngineConfig().replaced({name: value})
+                    EngineConfig.from_dict({**base, name: value})
                 except BatchscopeError as error:
                     self.say(SCENARIO, (*path, "knobs", name), error.message)
         for name, value in solution.items():
