@@ -106,7 +106,7 @@ class EngineClient:
 
     # --- commands -----------------------------------------------------------------------------------------------------------
 
-    async def command(self, name: str, *, on_behalf: dict[str, Any] | None = None, **fields: Any) -> Any:
+    async def command(self, name: str, /, *, on_behalf: dict[str, Any] | None = None, **fields: Any) -> Any:
         """Send a command and wait for its result. Raises :class:`CommandRefused` with the engine's code and sentence, or
         :class:`ConnectionLost`."""
         if self._socket is None or self.closed.is_set():

@@ -34,6 +34,7 @@ class Feed:
         self.description: dict[str, Any] = {}        # as the engine described the room, to create it again after a restart
         self.owner: str | None = None
         self.ready = False                           # a snapshot has come from the engine that runs now
+        self.restoring = False                       # a new engine runs, and our requests are not all queued again yet
         self._tainted = False                        # holds an event of our own, which the engine never numbered
         self._snapshot: tuple[int, str, str] | None = None
 

@@ -63,6 +63,8 @@ class Generation:
         kind = message["type"]
         if kind == "restored":
             self._renamed(message)
+        elif self.feed.restoring and kind != "room_closed":
+            return
         elif kind == "room_closed":
             self._give_up("The room was closed before the answer was complete.")
         elif kind == "snapshot":
@@ -96,37 +98,46 @@ class Generation:
         self._pieces.put_nowait((answer, "", None))
 
     def _renamed(self, message: dict[str, Any]) -> None:
-        """The engine died and was started again: our requests go on under other names, or were lost."""
-        for old, new in message["renamed"].items():
-            if old in self.answers:
-                answer = self.answers.pop(old)
-                answer.request = new
-                self.answers[new] = answer
-        for entry in message["lost"]:
-            answer = self.answers.get(entry["id"])
-            if answer is not None:
-                self._end(answer, "failed", entry["message"])
-        # Tokens may have come under the new name before we knew it.
-        self._after_gap(self.feed.state, only=set(message["renamed"].values()))
+        """The engine died and was started again: our requests go on under other names, or were lost.
 
-    def _after_gap(self, state: dict[str, Any], only: set[str] | None = None) -> None:
-        """Catch up from the state: what was said while events were lost, and what has ended."""
-        if not self.feed.ready:
+        A new engine counts from r1 again, so until this message comes a name may mean another's request; that is why
+        :meth:`_listen` is deaf while the feed is restoring.
+        """
+        lost = {entry["id"]: entry["message"] for entry in message["lost"]}
+        answers, self.answers = self.answers, {}
+        for old, answer in answers.items():
+            if answer.finish is not None:
+                self.answers[f"ended {old}"] = answer
+            elif old in message["renamed"]:
+                answer.request = message["renamed"][old]
+                self.answers[answer.request] = answer
+                self._went_on(answer)
+            else:
+                self.answers[f"lost {old}"] = answer
+                self._end(answer, "failed", lost.get(old, "The engine was restarted and this request was lost."))
+
+    def _went_on(self, answer: Answer) -> None:
+        """What the continued request has said before we knew its new name."""
+        request = self.feed.state["requests"].get(answer.request)
+        if request is None:
             return
-        for name, answer in list(self.answers.items()):
-            if only is not None and name not in only:
-                continue
+        if request["outputs"]:
+            answer.text += request["text"]
+            answer.outputs += request["outputs"]
+            self._pieces.put_nowait((answer, request["text"], None))
+        if request["state"] in ENDED_STATES:
+            self._end(answer, request["state"], request["reason"])
+
+    def _after_gap(self, state: dict[str, Any]) -> None:
+        """Events were lost: catch up from the state with what was said meanwhile, and with what has ended."""
+        for name, answer in self.answers.items():
             request = state["requests"].get(name)
-            if request is None or request["visitor"] != self._visitor:
+            if request is None:
+                self._end(answer, "failed", "The connection to the engine was lost for too long; the end of this answer was missed.")
                 continue
-            base = answer.outputs if only is not None else 0
-            if only is None and request["text"].startswith(answer.text) and request["outputs"] > answer.outputs:
+            if request["outputs"] > answer.outputs:
                 self._pieces.put_nowait((answer, request["text"][len(answer.text):], None))
                 answer.text, answer.outputs = request["text"], request["outputs"]
-            elif only is not None and request["text"]:
-                answer.text += request["text"]
-                answer.outputs = base + request["outputs"]
-                self._pieces.put_nowait((answer, request["text"], None))
             if request["state"] in ENDED_STATES:
                 self._end(answer, request["state"], request["reason"])
 

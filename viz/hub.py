@@ -96,6 +96,8 @@ class Hub:
         self.client, self.instance, self.connected = client, client.hello["instance"], True
         interrupted = {room: list(feed.unfinished.requests.values()) for room, feed in self.feeds.items()} if restarted else {}
         before = {room: feed.state for room, feed in self.feeds.items()}
+        for feed in self.feeds.values():
+            feed.restoring = restarted
         await client.subscribe(MAIN)
         if not restarted:
             for room in [room for room in self.feeds if room != MAIN]:
@@ -106,7 +108,7 @@ class Hub:
     def _engine_lost(self) -> None:
         why = self.source.last_words or "The connection to the engine was lost."
         count = sum(len(feed.unfinished.requests) for feed in self.feeds.values())
-        note = f" {count} unfinished requests will be queued again." if count else ""
+        note = f" {count} unfinished {'request' if count == 1 else 'requests'} will be queued again." if count else ""
         for feed in self.feeds.values():
             feed.interject({"status": "failed", "message": f"{why} It is being started again.{note}"})
 
@@ -124,6 +126,9 @@ class Hub:
                 self._drop(room, problem.message)
             except ConnectionLost:
                 return
+            except Exception:                            # noqa: BLE001 - one room's trouble must not cost the others their requests
+                log.exception("room %s could not be restored", room)
+                self._drop(room, "The room was lost when the engine was started again.")
 
     async def _until_ready(self, client: EngineClient) -> bool:
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
@@ -155,12 +160,12 @@ class Hub:
                 renamed[request.id] = result["ids"][0]
             except CommandRefused as problem:
                 lost.append({"id": request.id, "message": problem.message})
-        if renamed or lost:
-            message = {"type": "restored", "room": room, "renamed": renamed, "lost": lost}
-            for viewer in feed.viewers:
-                viewer.answer(protocol.encode(message))
-            for listener in list(feed.listeners):
-                listener(message)
+        message = {"type": "restored", "room": room, "renamed": renamed, "lost": lost}
+        for viewer in feed.viewers:
+            viewer.answer(protocol.encode(message))
+        for listener in list(feed.listeners):
+            listener(message)
+        feed.restoring = False
 
     # --- from the engine ----------------------------------------------------------------------------------------------------------
 
@@ -246,7 +251,7 @@ class Hub:
                                  "Try again in a moment.")
         return self.client
 
-    async def command(self, name: str, *, role: str, visitor: str, **fields: Any) -> Any:
+    async def command(self, name: str, /, *, role: str, visitor: str, **fields: Any) -> Any:
         """Forward a command. Raises :class:`CommandRefused`."""
         try:
             return await self._client().command(name, on_behalf={"role": role, "visitor": visitor}, **fields)

@@ -53,7 +53,7 @@ class Metrics:
 
     def listen(self, message: dict[str, Any]) -> None:
         """Observe one message of the main room."""
-        if message["type"] == "snapshot" or "type" not in message:
+        if message["type"] == "snapshot":
             self._last_token.clear()
             return
         feed = self.hub.feeds.get(message.get("room", ""))
