@@ -46,12 +46,16 @@ def build(options: argparse.Namespace):
     from starlette.routing import Mount, WebSocketRoute
 
     from engine.limits import Limits
+    from lessons.loader import lesson_steps
     from viz.access import Access, SecurityHeaders
+    from viz.class_board import Board, board_path
+    from viz.classroom import Classroom
     from viz.gradio_mount import GradioPage, build_gradio
     from viz.hub import MAIN, Hub
     from viz.metrics import Metrics
     from viz.routes import Routes, not_found
     from viz.routes_export import ExportRoutes
+    from viz.routes_lessons import LessonRoutes
     from viz.routes_openai import OpenAIRoutes
     from viz.static_files import StaticFiles
     from viz.supervisor import RemoteEngine, Supervisor
@@ -69,7 +73,8 @@ def build(options: argparse.Namespace):
     metrics = Metrics(hub)
     hub.feeds[MAIN].listeners.add(metrics.listen)
     page = GradioPage(lambda: build_gradio(options.root_path))
-    viewers = Viewers(hub, access, limits, grace=options.tab_grace)
+    classroom = Classroom(Board(board_path()), lesson_steps())
+    viewers = Viewers(hub, access, limits, grace=options.tab_grace, classroom=classroom)
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
@@ -78,8 +83,10 @@ def build(options: argparse.Namespace):
         yield
         await page.stop()
         await hub.stop()
+        classroom.board.close()
 
     routes = [WebSocketRoute("/ws", viewers.serve), *Routes(hub, metrics).all(), *ExportRoutes().all(),
+              *LessonRoutes().all(),
               *OpenAIRoutes(hub, access, limits, os.environ.pop("BATCHSCOPE_API_KEY", None)).all(),
               Mount("/viz", StaticFiles(STATIC)), Mount("/api", not_found), Mount("/v1", not_found), Mount("/", page)]
     app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SecurityHeaders, frame_ancestors=options.frame_ancestors)])

@@ -92,3 +92,14 @@ def recording_path(lesson: Lesson) -> Path:
 def load_glossary(home: Path = HOME) -> dict[str, dict[str, dict[str, str]]]:
     """Term id → language → ``{term, text}``."""
     return json.loads((home / "glossary.json").read_text(encoding="utf-8"))
+
+
+def lesson_steps(home: Path = HOME) -> dict[str, list[str]]:
+    """Step ids of every lesson by its name; a lesson that cannot be read is left out."""
+    found: dict[str, list[str]] = {}
+    for name in lesson_names(home):
+        try:
+            found[name] = [step["id"] for step in load_lesson(name, home).steps]
+        except LessonBroken:
+            continue
+    return found

@@ -29,8 +29,8 @@ MAX_REMEMBERED = 1000            # requests of one visitor that are cancelled wh
 class Viewers:
     """All browsers, and the visitors behind them: a visitor may have several tabs, and come back after a lost connection."""
 
-    def __init__(self, hub: Hub, access: Access, limits: Limits, grace: float = 15.0) -> None:
-        self.hub, self.access, self.limits, self.grace = hub, access, limits, grace
+    def __init__(self, hub: Hub, access: Access, limits: Limits, grace: float = 15.0, classroom: Any = None) -> None:
+        self.hub, self.access, self.limits, self.grace, self.classroom = hub, access, limits, grace, classroom
         self.tabs: dict[str, int] = {}
         self.requests: dict[str, deque[tuple[str, str]]] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
@@ -82,7 +82,11 @@ class Viewers:
     def _gone(self, visitor: str) -> None:
         self._leaving.pop(visitor, None)
         requests = self.requests.pop(visitor, ())
-        task = asyncio.create_task(self._cancel(visitor, list(requests)))
+        self.spawn(self._cancel(visitor, list(requests)))
+
+    def spawn(self, work: Any) -> None:
+        """Run ``work`` beside everything else, held until it is done."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -192,10 +196,14 @@ class Viewer:
                 raise CommandRefused("too_large", f"A message may have at most {self.viewers.limits.max_message_bytes} bytes.")
             if not self.bucket.take(asyncio.get_running_loop().time()):
                 raise CommandRefused("too_fast", f"More than {self.viewers.limits.messages_per_second:g} messages a second; slow down.")
-            command = protocol.parse_command(frame)
+            for_class = self.viewers.classroom.parse(frame) if self.viewers.classroom else None
+            command = None if for_class else protocol.parse_command(frame)
         except CommandRefused as problem:
             self.answer(protocol.error(getattr(problem, "id", None), problem))
             return False
+        if for_class:
+            self._obey_soon(for_class)
+            return True
         number = command.id
         try:
             if command.on_behalf is not None:
@@ -211,6 +219,18 @@ class Viewer:
             log.exception("command %s failed", command.name)
             self.answer(protocol.error(number, CommandRefused("internal_error", f"{command.name} failed ({type(problem).__name__}).")))
         return True
+
+    def _obey_soon(self, value: dict[str, Any]) -> None:
+        """A command for the class (see viz/classroom.py). Scoring takes seconds, so the reader does not wait for it."""
+        async def obey() -> None:
+            try:
+                self.answer(protocol.ack(value.get("id"), await self.viewers.classroom.obey(self, value)))
+            except BatchscopeError as problem:
+                self.answer(protocol.error(value.get("id"), problem))
+            except Exception as problem:         # noqa: BLE001 - one bad command must not end the connection
+                log.exception("command %s failed", value["cmd"])
+                self.answer(protocol.error(value.get("id"), CommandRefused("internal_error", f"{value['cmd']} failed ({type(problem).__name__}).")))
+        self.viewers.spawn(obey())
 
     async def _forward(self, command: protocol.Command) -> Any:
         result = await self.hub.command(command.name, role=self.role, visitor=self.visitor, **command.fields)
