@@ -14,20 +14,20 @@ export class CompareTrack {
     this.lastToken = new Map();      // request → {step, time} of its newest token
     this.ttft = { steps: [], ms: [] };
     this.itl = { steps: [], ms: [] };
-    this.computing = 0;              // seconds
-    this.firstArrival = null;
+    this.computing = 0;              // seconds, and the tokens that came out of them
+    this.outputs = 0;
     this.lastEnd = null;
     this.started = new Map();        // step → when its scheduling began
   }
 
   heal() { /* what was seen stays; what was lost is missing from the samples, and the counters come from the state */ }
 
-  push(event, state) {
+  push(event) {
     for (const record of event.requests ?? []) {
       this.arrivals.set(record.id, { step: event.step, time: record.arrival });
-      this.firstArrival ??= record.arrival;
     }
     const step = event.results_of ?? event.step;
+    this.outputs += event.tokens?.length ?? 0;
     for (const token of event.tokens ?? []) {
       const before = this.lastToken.get(token.id);
       const from = before ?? this.arrivals.get(token.id);
@@ -53,7 +53,6 @@ export class CompareTrack {
       this.arrivals.delete(transition.id);
       this.lastToken.delete(transition.id);
     }
-    this.counters = state.counters;
   }
 }
 
@@ -69,7 +68,7 @@ export const ROWS = [
   { key: 'useful_share', unit: '%', digits: 0, better: 'more', of: (track, { counters }) => share(counters.useful_cells, counters.useful_cells + counters.idle_cells) },
   { key: 'output_tokens', digits: 0, better: null, of: (track, { counters }) => counters.output_tokens },
   { key: 'tokens_per_step', digits: 2, better: 'more', of: (track, { counters }) => (counters.steps ? counters.output_tokens / counters.steps : null) },
-  { key: 'throughput', digits: 1, better: 'more', of: (track, { counters }) => (track.computing > 0 ? counters.output_tokens / track.computing : null) },
+  { key: 'throughput', digits: 1, better: 'more', of: (track) => (track.computing > 0 ? track.outputs / track.computing : null) },
   { key: 'computing', unit: 's', digits: 2, better: 'less', of: (track) => track.computing || null },
   { key: 'ttft_steps_p50', digits: 1, better: 'less', steps: true, of: (track) => last(track.ttft.steps, 50) },
   { key: 'ttft_steps_p99', digits: 1, better: 'less', steps: true, of: (track) => last(track.ttft.steps, 99) },

@@ -75,6 +75,7 @@ export async function forkPair(app, source, step, changes, titles, RoomLink) {
       await link.open();
     }
     await Promise.all(links.map((link) => replayed(link)));
+    await Promise.all(links.map((link) => link.fetchPast()));
   } catch (error) {
     for (const link of links) await link.destroy();
     throw error;

@@ -16,7 +16,8 @@ export function makeTranslator(texts, language) {
     for (const element of root.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
     for (const element of root.querySelectorAll('[data-t-label]')) {
       const text = t(element.dataset.tLabel);
-      element.setAttribute('aria-label', text);
+      // Beside a text of its own the sentence is a description; alone it is the name.
+      element.setAttribute('t' in element.dataset ? 'aria-description' : 'aria-label', text);
       element.dataset.tip = text;
     }
     for (const element of root.querySelectorAll('[data-t-placeholder]')) element.placeholder = t(element.dataset.tPlaceholder);

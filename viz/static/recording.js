@@ -188,6 +188,6 @@ export function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-export const fileName = (header, ending) => `batchscope-${(header.title || header.model || 'run').toLowerCase().replace(/[^a-z0-9가-힣]+/g, '-').slice(0, 40)}.${ending}`;
+export const fileName = (header, ending) => `batchscope-${(header.title || (header.model || 'run').split('/').at(-1)).toLowerCase().replace(/[^a-z0-9가-힣]+/g, '-').slice(0, 40)}.${ending}`;
 
 const mib = (bytes) => Math.round(bytes / 2 ** 20);

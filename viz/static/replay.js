@@ -18,6 +18,8 @@ export class Replay {
       <div class="bs-replay-bar"></div><div class="bs-replay-stage"></div></section>`;
     this.actions = root.querySelector('.bs-replay-actions');
     this.transport = new ReplayTransport(root.querySelector('.bs-replay-bar'), { t: this.t, store: this.store, prefix: options.prefix });
+    this.mounted = false;
+    this.relabel();
   }
 
   async mount() {
@@ -41,6 +43,7 @@ export class Replay {
       card.setAttribute('aria-labelledby', title.id);
     }
     this.relabel();
+    this.mounted = true;
     return this;
   }
 

@@ -41,6 +41,14 @@ export class RoomLink {
     this.command('snapshot').then((snapshot) => this.#received(snapshot)).catch(() => { this.healing = false; });
   }
 
+  // The events from before we came, where the server still has them: then figures and timeline reach back to the room's beginning.
+  async fetchPast() {
+    try {
+      const answer = await fetch(new URL(`api/rooms/${encodeURIComponent(this.room)}/history`, document.baseURI));
+      if (answer.ok) this.store.prepend((await answer.text()).split('\n').filter(Boolean).map((line) => JSON.parse(line)));
+    } catch { /* what we have seen ourselves is shown */ }
+  }
+
   // Whether everything that was asked of the room has ended.
   get idle() {
     const { head } = this.store;

@@ -80,7 +80,7 @@ export class Screen {
     const after = [...host.children].find((other) => Number(other.style.getPropertyValue('--order')) > spec.order);
     host.insertBefore(card, after ?? null);
     t.apply(card);
-    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, describedAt: 0 };
+    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, describedAt: 0, costs: [] };
     this.entries.set(spec.name, entry);
     try {
       const module = await this.loadPanel(spec.name);
@@ -153,8 +153,10 @@ export class Screen {
   }
 
   #updateEntry(entry, view) {
+    const started = performance.now();
     try {
       entry.panel.update(view);
+      this.#keep(entry.costs, performance.now() - started);
       if (performance.now() - entry.describedAt > 1000) {
         entry.describedAt = performance.now();
         const sentence = entry.panel.describe?.(view) ?? '';

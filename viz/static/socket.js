@@ -34,7 +34,8 @@ export class Socket {
 
   async #opened() {
     try {
-      const hello = await this.command('hello', this.token ? { token: this.token } : {});
+      const hello = await this.command('hello', { ...(this.token ? { token: this.token } : {}), ...(this.key ? { key: this.key } : {}) });
+      this.key = hello.key;          // after a lost connection we are the same visitor, and our requests live on
       this.onHello(hello);
       await this.#subscribe();
       this.wait = FIRST_WAIT_MS;
@@ -72,7 +73,7 @@ export class Socket {
     if (message.room !== undefined && message.room !== this.room) { this.onOther(message); return; }
     if (message.seq === undefined) { this.onOther(message); return; }
     if (this.dropNext > 0 && message.type !== 'snapshot') { this.dropNext -= 1; return; }
-    if (message.type === 'snapshot') this.healing = false;
+    if (message.type === 'snapshot') { this.healing = false; this.life = message.life ?? this.life; }
     if (this.healing) return;
     if (!this.store.receive(message)) this.#heal();
   }

@@ -23,6 +23,7 @@ export class Store {
     this.offset = 0;               // index of events[0] in the room's whole history as seen here
     this.head = emptyState();      // the newest state
     this.started = false;          // whether a snapshot has come: deltas before it have nothing to stand on
+    this.life = null;              // which numbering of events this is, where the server says so
     this.lastEvent = null;         // newest message
     this.cursor = null;            // {index, state, event} while looking at the past
     for (const track of this.tracks.values()) track.reset(this.head);
@@ -38,6 +39,9 @@ export class Store {
       if (this.started && message.seq <= this.head.seq) return true;     // an event we already have, after a reconnect
       if (message.seq !== this.head.seq + 1) return false;
     }
+    // Another numbering (a reset, a restarted engine): nothing of the old history may be mixed with it.
+    if (snapshot && this.started && (message.seq < this.head.seq || (message.life ?? this.life) !== this.life)) this.clear();
+    if (snapshot) this.life = message.life ?? null;
     const healed = snapshot && this.started;
     this.started = true;
     this.head = apply(this.head, message);

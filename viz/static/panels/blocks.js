@@ -21,6 +21,7 @@ export default class Blocks {
     this.counts = Object.fromEntries([...this.legend.querySelectorAll('[data-count]')].map((element) => [element.dataset.count, element]));
     this.plot = context.plot(slot, spec.figure);
     this.plot.canvas.setAttribute('role', 'img');
+    this.plot.canvas.setAttribute('aria-label', context.t('panel.blocks.title'));
     this.plot.canvas.removeAttribute('aria-hidden');
     const target = this.plot.holder;
     target.addEventListener('pointermove', (event) => this.#point(event));

@@ -15,6 +15,7 @@ export default class Composition {
       <div class="bs-plot-slot"></div>`;
     context.t.apply(root);
     this.bar = root.querySelector('canvas');
+    this.bar.setAttribute('aria-label', context.t('panel.composition.title'));
     this.pen = this.bar.getContext('2d');
     this.figures = Object.fromEntries([...root.querySelectorAll('[data-figure]')].map((element) => [element.dataset.figure, element]));
     this.shown = {};

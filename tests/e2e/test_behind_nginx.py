@@ -1,0 +1,35 @@
+"""The page works in a browser when nginx serves it under a sub-path: forms, modules, websocket and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.deploy.nginx import free_port, nginx
+from tests.e2e.served import App
+
+PREFIX = "/batchscope"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    port = free_port()
+    app = App("--root-path", PREFIX, "--device", "simulated:h100", "--model", "llama-8b")
+    try:
+        # The app prints its public address; here the test is still on the inner side of the proxy.
+        app.url = app.url.removesuffix(f"{PREFIX}/") + "/"
+        app.until_ready()
+        inner = app.url.rstrip("/").rsplit(":", 1)[1]
+        with nginx("nginx.conf.example", {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{inner}"}, port):
+            yield f"http://127.0.0.1:{port}{PREFIX}/"
+    finally:
+        app.stop()
+
+
+def test_a_prompt_is_answered_on_a_page_under_a_sub_path(address, open_page):
+    page = open_page(address)
+    page.locator("#bs-prompt textarea").fill("What is the capital of France?")
+    page.locator("#bs-send").click()
+    page.wait_for_function("Object.values(window.batchscope.store.state.requests).some((request) => request.state === 'finished' && request.text)",
+                           timeout=60000)

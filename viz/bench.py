@@ -1,0 +1,118 @@
+"""What the page costs: ``python -m viz.bench`` prints the frame cost of all visible panels and the delay from event to paint.
+
+The engine (a simulated device, so that the model takes no time from the browser), the page process and a headless chromium share
+this machine. 64 requests run at once over 4,096 blocks at 60 steps a second; figures are of the page's own clocks
+(``Screen.frameTimes``, ``Screen.paintDelays``) and of the intervals between frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FRAME_GOAL_MS, PAINT_GOAL_MS = 16.0, 100.0
+
+#: Collects for a while and returns percentiles of each list of milliseconds.
+MEASURE = """async (seconds) => {
+  const { screen, store } = batchscope;
+  const gaps = [];
+  let last = performance.now();
+  let going = true;
+  const tick = (now) => { gaps.push(now - last); last = now; if (going) requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+  screen.frameTimes.length = 0;
+  screen.paintDelays.length = 0;
+  const from = { step: store.head.step, active: 0 };
+  const end = performance.now() + seconds * 1000;
+  while (performance.now() < end) { await new Promise((done) => setTimeout(done, 250)); from.active = Math.max(from.active, store.head.active.length); }
+  going = false;
+  const at = (list, share) => { const sorted = [...list].sort((a, b) => a - b); return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? null; };
+  const figures = (list) => ({ count: list.length, p50: at(list, 0.5), p95: at(list, 0.95), p99: at(list, 0.99) });
+  const panels = Object.fromEntries([...screen.entries].map(([name, entry]) => [name, entry.costs?.length ? at(entry.costs, 0.5) : null]).filter((item) => item[1] !== null));
+  return { steps: store.head.step - from.step, seconds, active: from.active, blocks: store.head.layout.num_blocks,
+           frame: figures(screen.frameTimes), paint: figures(screen.paintDelays), interval: figures(gaps), panels };
+}"""
+
+
+@contextlib.contextmanager
+def serving(pace: float, blocks: int, requests: int) -> Iterator[str]:
+    """A page process with a simulated engine; yields its address."""
+    config = {"block_size": 16, "num_blocks": blocks, "max_requests_per_batch": requests, "max_batch_tokens": 512, "safety_margin": 0.0}
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", "0", "--host", "127.0.0.1", "--device", "simulated:h100", "--model", "llama-8b",
+         "--pace", str(pace), "--config", json.dumps(config)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        url = process.stdout.readline().split()[1]
+        for _ in range(300):
+            with contextlib.suppress(OSError), urlopen(f"{url}healthz", timeout=5) as answer:
+                if json.load(answer)["ready"] and b"bs-data" in urlopen(url, timeout=5).read():
+                    break
+            time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def measure(seconds: float, pace: float, blocks: int, requests: int) -> dict[str, Any]:
+    """Figures as the page reports them. Raises ``RuntimeError`` when there is no chromium."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        raise RuntimeError("viz.bench needs chromium; install it or name it in the variable CHROMIUM.")
+    workload = {"num_requests": 4000, "arrivals": {"kind": "closed", "users": requests}, "content": "tokens",
+                "prompt_length": {"kind": "uniform", "low": 32, "high": 600}, "output_length": {"kind": "uniform", "low": 100, "high": 300}}
+    with serving(pace, blocks, requests) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(url)
+        page.wait_for_function("window.batchscope?.screen?.mounted && batchscope.store.started")
+        page.evaluate("workload => batchscope.command('workload', { workload })", workload)
+        page.wait_for_timeout(6000)
+        result = page.evaluate(MEASURE, seconds)
+        browser.close()
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m viz.bench", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--pace", type=float, default=60.0, help="engine steps per second")
+    parser.add_argument("--blocks", type=int, default=4096)
+    parser.add_argument("--requests", type=int, default=64)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        result = measure(options.seconds, options.pace, options.blocks, options.requests)
+    except RuntimeError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    print(f"{result['steps'] / result['seconds']:.1f} steps/s seen, up to {result['active']} active requests, {result['blocks']:,} blocks, "
+          f"{os.cpu_count()} CPUs for engine, page process and browser")
+    for name, label, goal in (("frame", "all visible panels, one frame", FRAME_GOAL_MS), ("paint", "event to paint", PAINT_GOAL_MS),
+                              ("interval", "between frames", None)):
+        figures = result[name]
+        verdict = "" if goal is None else f"   goal p95 < {goal:g} ms: {'met' if figures['p95'] < goal else 'MISSED'}"
+        print(f"{label:32} p50 {figures['p50']:6.1f}  p95 {figures['p95']:6.1f}  p99 {figures['p99']:6.1f} ms  (n={figures['count']}){verdict}")
+    print("panels, p50 ms: " + ", ".join(f"{name} {cost:.1f}" for name, cost in sorted(result["panels"].items(), key=lambda item: -item[1])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
