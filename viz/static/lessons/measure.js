@@ -57,7 +57,7 @@ export class Measure {
       request.digest = fold(request.digest, token.token);
       request.first_token_step ??= event.step;
     }
-    if (event.type === "step") this.#step(event);
+    if (event.type === "step") this.#step(event, state);
     this.#memory(event, state);
     this.peaks.queue = Math.max(this.peaks.queue, state.queue.length);
   }
@@ -76,12 +76,12 @@ export class Measure {
     }
   }
 
-  #step(event) {
+  #step(event, state) {
     const { series, peaks } = this;
     const slices = event.slices ?? [];
     const real = slices.filter((piece) => piece[3] !== "padding");
     const prompts = real.filter((piece) => piece[3] === "prefill").map((piece) => piece[2]);
-    const reason = event.waiting?.refused?.[0]?.reason;
+    const reason = state.waiting.refused[0]?.reason;
     if (reason in this.waited) this.waited[reason] += 1;
     if (slices.length) {
       for (const piece of real) this.requests.get(piece[0]).slices += piece[3] === "prefill" ? 1 : 0;
