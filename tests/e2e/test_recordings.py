@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Page
@@ -56,6 +59,7 @@ def test_every_step_of_a_replay_is_the_state_of_the_recording(tab):
 
 def test_a_replay_has_all_transport_controls_by_key(tab):
     at = "window.batchscope.recordings.replay.store.state.step"
+    tab.click(".bs-replay-banner")                # the tab's own label has the focus, where arrows change the tab
     tab.keyboard.press("Home")
     assert tab.evaluate(at) == 0
     tab.keyboard.press("ArrowRight")
@@ -83,7 +87,7 @@ def test_a_replay_never_commands_the_engine(tab, commands):
     """A recording is in the room of nobody: its answers' cancel buttons must not cancel a live request of the same name."""
     before = commands("snapshot", room="main")["seq"]
     tab.evaluate("""() => { for (const button of document.querySelectorAll('.bs-replay [data-cancel], .bs-replay button[data-do=cancel]')) button.click(); }""")
-    tab.keyboard.press("Space")
+    tab.click(".bs-replay [data-do=play]")
     tab.wait_for_timeout(300)
     assert commands("snapshot", room="main")["seq"] == before
 
@@ -230,6 +234,17 @@ def test_the_reducers_agree_on_the_example():
     assert not recording.header["simulated"] and recording.header["journal"]["entries"]
 
 
+def until_page(app: App) -> str:
+    """The address, as soon as Gradio's page is up; the engine need not be."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urlopen(app.url, timeout=10) as answer:
+            if b"bs-data" in answer.read():
+                return app.url
+        time.sleep(0.2)
+    raise AssertionError("the page did not come up")
+
+
 # --- the greeting ----------------------------------------------------------------------------------------------------
 
 def test_the_example_greets_until_the_engine_is_ready(open_page):
@@ -239,7 +254,7 @@ def test_the_example_greets_until_the_engine_is_ready(open_page):
         port = probe.getsockname()[1]
     app, engine = App(engine=f"ws://127.0.0.1:{port}"), None
     try:
-        page = open_page(app.until_page().url)
+        page = open_page(until_page(app))
         page.wait_for_selector("#bs-greeting .bs-replay-banner", timeout=60000)
         page.wait_for_function("document.querySelector('#bs-greeting .bs-replay-actions').textContent.includes('while the model loads')")
         assert "RECORDING" in page.inner_text("#bs-greeting .bs-replay-mark")
