@@ -7,6 +7,7 @@ again without any tensor moving, which is what a recorded graph needs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class _Carver:
     """Cuts named pieces from one flat buffer, on the host (numpy) and on the device (torch) alike."""
 
     def __init__(self, sizes: list[tuple[str, tuple[int, ...]]], dtype: torch.dtype, device: torch.device) -> None:
-        counts = [int(np.prod(shape)) for _, shape in sizes]
+        counts = [prod(shape) for _, shape in sizes]
         self.host_tensor = torch.zeros(sum(counts), dtype=dtype, pin_memory=device.type == "cuda")
         # Empty on the device: a kernel that zeroes it could run after the upload, which is on another stream.
         self.device_tensor = self.host_tensor if device.type == "cpu" else torch.empty(sum(counts), dtype=dtype, device=device)

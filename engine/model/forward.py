@@ -14,6 +14,7 @@ from engine.model.attention.sdpa import SdpaBackend
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.native_library import NativeUnavailable
 from engine.model.packed_batch import Forward, GroupIndices, PackedBatch, PagedKVCache
+from engine.model.paged_check import check_paged
 from engine.model.paged_forward import PagedForward
 from engine.model_spec import ModelSpec
 
@@ -38,7 +39,7 @@ def make_forward(model: Any, spec: ModelSpec, attention: str, cache: PagedKVCach
                   softcap=bool(getattr(text, "attn_logit_softcapping", None)))
     backend, notes = choose_backend(attention, place)
     forward = PagedForward(model, backend)
-    forward.check(cache)
+    check_paged(forward, cache)
     return forward, backend.name, [why, *notes] if why else notes
 
 

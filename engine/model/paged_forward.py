@@ -19,7 +19,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from engine.errors import ModelUnavailable
 from engine.model.attention.base import AttentionBackend, Scores
-from engine.model.packed_batch import GroupIndices, PackedBatch, PagedKVCache
+from engine.model.packed_batch import PackedBatch, PagedKVCache
 
 #: The name under which transformers knows our attention. Its masks are those of SDPA, for calls outside the engine.
 ATTENTION_NAME = "batchscope_paged"
@@ -30,6 +30,7 @@ class _Step:
     batch: PackedBatch
     cache: PagedKVCache
     backend: AttentionBackend
+    checking: bool = False
     layers_seen: set[int] = field(default_factory=set)
 
 
@@ -49,22 +50,53 @@ def _paged_attention(module, query, key, value, attention_mask=None, scaling=Non
                      **kwargs):
     """The signature transformers' attention modules call: ``query`` [1, Hq, T, D], ``key``/``value`` [1, Hkv, T, D].
 
-    Outside a :class:`PagedForward`, for instance in ``model.generate``, it is transformers' own SDPA attention.
+    Outside a :class:`PagedForward`, for instance in ``model.generate``, it is transformers' own SDPA attention, and where
+    scores are capped, which that one forgets, plain attention.
     """
     step: _Step | None = getattr(_current, "step", None)
     if step is None:
+        if softcap is not None:
+            return _capped_attention(query, key, value, attention_mask, scaling, softcap), None
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     if s_aux is not None:
         raise ModelUnavailable("attention_sinks", "This model adds attention sinks to its scores, which the paged cache does not "
                                "support; choose a model without them.")
-    layer = module.layer_idx
-    group, place = step.cache.place_of_layer[layer]
-    step.layers_seen.add(layer)
+    group, place = step.cache.place_of_layer[module.layer_idx]
+    if step.checking:
+        _check_layer(step, module.layer_idx, key, value, kwargs)
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     out = step.backend.attend(
         query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), step.cache.keys[place],
         step.cache.values[place], step.batch, step.batch.groups[group], Scores(scale, softcap))
     return out.unsqueeze(0), None
+
+
+def _capped_attention(query, key, value, mask, scaling: float, softcap: float) -> torch.Tensor:
+    share = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(share, dim=1), value.repeat_interleave(share, dim=1)
+    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * (scaling / softcap))
+    if mask is None:
+        mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril(scores.shape[3] - scores.shape[2])
+    scores = scores.masked_fill(~mask[..., :scores.shape[3]], float("-inf"))
+    return (torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype) @ value).transpose(1, 2)
+
+
+def _check_layer(step: _Step, layer: int, key: torch.Tensor, value: torch.Tensor, options: dict) -> None:
+    """Raises :class:`ModelUnavailable` unless the layer's K/V and window are those that the cache was made for."""
+    made_for = (step.cache.num_kv_heads, step.cache.head_dim)
+    for tensor in (key, value):
+        heads, size = tensor.shape[1], tensor.shape[3]
+        if (heads, size) != made_for:
+            raise ModelUnavailable("paged_forward", f"Layer {layer} of this model keeps {heads} K/V heads of size {size}, but its "
+                                   f"configuration promises {made_for[0]} of size {made_for[1]}, so its cache cannot be laid out; "
+                                   "choose another model.")
+    promised = step.cache.layout.groups[step.cache.place_of_layer[layer][0]].window
+    window = options.get("sliding_window", promised)       # not every attention module says what its window is
+    if window != promised:
+        words = [f"a window of {width} tokens" if width else "no window" for width in (window, promised)]
+        raise ModelUnavailable("paged_forward", f"Layer {layer} of this model attends with {words[0]}, but its configuration "
+                               f"promises {words[1]}, so its cache cannot be laid out; choose another model.")
+    step.layers_seen.add(layer)
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, _paged_attention)
@@ -74,8 +106,8 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, ALL_MASK_ATTENTION_FUNCTIO
 class PagedForward:
     """A :class:`~engine.model.packed_batch.Forward` for a transformers causal language model.
 
-    Raises :class:`ModelUnavailable` when the model does not route its attention through transformers' interface, or keeps
-    K/V of a shape the cache does not have.
+    Raises :class:`ModelUnavailable` when the model does not route its attention through transformers' interface. Whether its
+    answers come out right is for :func:`engine.model.paged_check.check_paged` to find out.
     """
 
     name = "transformers"
@@ -98,32 +130,14 @@ class PagedForward:
         logits, _ = self._run(batch, cache)
         return logits
 
-    def check(self, cache: PagedKVCache) -> None:
-        """Run one padding token through and make sure that every layer came by the paged cache. Raises
-        :class:`ModelUnavailable`."""
-        device, layout = cache.storage.device, cache.layout
+    def trial(self, batch: PackedBatch, cache: PagedKVCache) -> tuple[torch.Tensor, set[int]]:
+        """As a call, with every layer's K/V and window checked against the cache. Returns the logits and the layers that
+        came by. Raises :class:`ModelUnavailable`."""
+        logits, step = self._run(batch, cache, checking=True)
+        return logits, step.layers_seen
 
-        def whole(value: int, dtype: torch.dtype) -> torch.Tensor:
-            return torch.full((1,), value, dtype=dtype, device=device)
-
-        batch = PackedBatch(
-            input_ids=whole(0, torch.int64), position_ids=whole(0, torch.int64), num_decode=1, max_query=0,
-            query_starts=torch.arange(2, dtype=torch.int32, device=device), sample_rows=whole(0, torch.int64),
-            groups=[GroupIndices(group.window, whole(layout.padding_read, torch.int32)[None],
-                                 whole(layout.padding_write * layout.block_size, torch.int64), whole(1, torch.int32), 1)
-                    for group in layout.groups])
-        try:
-            _, step = self._run(batch, cache)
-        except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
-            why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise ModelUnavailable("paged_forward", f"{type(self.model).__name__} cannot run on the paged cache: {why}.") from error
-        missing = set(cache.place_of_layer) - step.layers_seen
-        if missing:
-            raise ModelUnavailable("paged_forward", f"{type(self.model).__name__} keeps {len(missing)} of its layers away from the "
-                                   "attention interface, so their state cannot be paged; choose another architecture.")
-
-    def _run(self, batch: PackedBatch, cache: PagedKVCache) -> tuple[torch.Tensor, _Step]:
-        step = _Step(batch, cache, self.backend)
+    def _run(self, batch: PackedBatch, cache: PagedKVCache, checking: bool = False) -> tuple[torch.Tensor, _Step]:
+        step = _Step(batch, cache, self.backend, checking)
         batch.derived.clear()
         rows = {"logits_to_keep": batch.sample_rows} if self._selects_rows else {}
         with torch.no_grad(), _running(step):

@@ -9,11 +9,8 @@ import torch
 
 from engine.cache.layer_groups import CacheLayout, group_layers
 from engine.config import EngineConfig
-from engine.errors import CapacityExceeded, ModelUnavailable
+from engine.errors import CapacityExceeded
 from engine.executor.model import ModelExecutor
-from engine.model.attention.sdpa import SdpaBackend
-from engine.model.packed_batch import PagedKVCache
-from engine.model.paged_forward import PagedForward
 from engine.plan import DECODE, PREFILL, Slice, StepPlan
 from engine.request import Request
 from engine.sampling_params import SamplingParams
@@ -207,26 +204,3 @@ def test_an_attention_backend_that_cannot_work_here_is_replaced_and_a_sentence_s
         executor, _ = make_executor(config=CONFIG.replaced({"attention_backend": name}))
         assert executor.info.backend not in ("flash", "varlen")
         assert any(f"The attention backend {name} is not used" in note and "CUDA" in note for note in executor.info.notes)
-
-
-def test_a_model_outside_the_attention_interface_is_refused_in_words():
-    model = loaded_tiny("llama").model
-
-    class Other(type(model)):
-        _supports_attention_backend = False
-
-    other = Other(model.config)
-    with pytest.raises(ModelUnavailable, match="does not use transformers' attention interface"):
-        PagedForward(other, SdpaBackend())
-
-
-def test_a_layer_that_keeps_its_state_elsewhere_is_noticed():
-    loaded = loaded_tiny("llama")
-    spec, attention = loaded.spec, loaded.model.model.layers[2].self_attn
-    cache = PagedKVCache(CacheLayout(group_layers(spec), 4, 4, 0), spec.num_kv_heads, spec.head_dim, torch.float32, torch.device("cpu"))
-    attention.forward = lambda hidden_states, **kwargs: (hidden_states, None)
-    try:
-        with pytest.raises(ModelUnavailable, match="1 of its layers"):
-            PagedForward(loaded.model, SdpaBackend()).check(cache)
-    finally:
-        del attention.forward
