@@ -38,7 +38,7 @@ class Hardware:
     host's work per step and per batch row (tables, positions, copies of the inputs, reading the sampled tokens).
 
     ``matmul_rates`` and ``attention_cost`` are only for a calibrated machine: measured FLOP/s of a matrix product by number
-    of rows, and measured seconds per cached token that a step reads and per query row, both over all layers.
+    of rows, and measured seconds per cached token read and per (query, position) pair, in one layer.
     """
 
     key: str
@@ -81,6 +81,7 @@ GPUS: dict[str, Hardware] = {gpu.key: gpu for gpu in (
     Hardware("b200", "B200", 180 * GB, 8 * TB, 2250 * TFLOPS, PCIE5, 900 * GB),
 )}
 
+THIS_MACHINE = "this-machine"
 GPU_ALIASES = {"a100": "a100-80gb", "a100-40": "a100-40gb", "a100-80": "a100-80gb", "h100": "h100-80gb",
                "h200-141gb": "h200", "b200-180gb": "b200", "t4-16gb": "t4", "l4-24gb": "l4"}
 
@@ -179,9 +180,18 @@ MODEL_ALIASES = {
 
 
 def find_gpu(name: str) -> Hardware:
-    """The GPU of that name, in any case, e.g. ``"H100"``. Raises :class:`CommandRefused` naming the known ones."""
+    """The GPU of that name, in any case, e.g. ``"H100"``; ``"this-machine"`` is the machine as it was last calibrated.
+
+    Raises :class:`CommandRefused` naming the known ones.
+    """
     key = str(name).strip().lower().replace("_", "-")
     key = GPU_ALIASES.get(key, key)
+    if key == THIS_MACHINE:
+        from engine.executor.calibration import saved_hardware
+        calibrated = saved_hardware()
+        if calibrated is None:
+            raise CommandRefused("not_calibrated", "This machine has not been measured yet; run python -m engine.bench calibrate first.")
+        return calibrated
     if key not in GPUS:
         raise CommandRefused("unknown_device", f"There is no simulated device named {str(name)[:60]!r}; there are {', '.join(GPUS)}.")
     return GPUS[key]

@@ -150,10 +150,9 @@ class Roofline:
         attention_flops = 4.0 * spec.num_heads * spec.head_dim * (
             self.full_layers * load.full_pairs + self.sliding_layers * load.sliding_pairs)
         if hardware.attention_cost is not None:
-            # Measured per layer-token read and per layer-row, see calibration.
-            per_read, per_row = hardware.attention_cost
-            cost.attention = per_read * (self.full_layers * load.full_reads + self.sliding_layers * load.sliding_reads) \
-                + per_row * spec.num_layers * load.query_tokens
+            per_read, per_pair = hardware.attention_cost
+            cost.attention = max(per_read * (self.full_layers * load.full_reads + self.sliding_layers * load.sliding_reads),
+                                 per_pair * (self.full_layers * load.full_pairs + self.sliding_layers * load.sliding_pairs))
         else:
             cost.attention = max(kv_bytes / (self.bandwidth * self.kv_shards), attention_flops / self.attention_flops)
         if self.num_devices > 1:

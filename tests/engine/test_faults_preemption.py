@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.cache.swap_pool import SwapPool
 from engine.request import RequestState
 from tests.engine.watched import Watched
 
@@ -159,3 +160,14 @@ def test_a_rebuild_loses_no_request_and_no_token():
     room.run()
     room.check_everyone_ended_well()
     assert all(room.outputs(name)[:len(produced[name])] == produced[name] and len(room.outputs(name)) == 24 for name in names)
+
+
+def test_a_host_slot_read_by_a_restore_is_not_written_in_the_same_step():
+    """Copies out come before copies in: a slot handed out again too early would be overwritten before it is read."""
+    pool = SwapPool(2)
+    slots = pool.allocate(2)
+    pool.release_after_step(slots[:1])
+    assert pool.num_free == 0
+    pool.begin_step()
+    assert pool.num_free == 1
+    pool.check_integrity(slots[1:])
