@@ -200,3 +200,5 @@ app.socket = new Socket({
   onHello: (hello) => { app.hello = hello; app.role = hello?.role ?? null; document.dispatchEvent(new CustomEvent('bs:hello', { detail: hello })); },
   onOther: (message) => document.dispatchEvent(new CustomEvent('bs:message', { detail: message })),
 });
+// The class is joined with the page, not with the tab: the host can bring everybody to the Lessons tab.
+import('./lessons/class_link.js').then((lessons) => lessons.start(app)).catch((error) => console.info('no class', error));
