@@ -131,6 +131,7 @@ class FusedDecoder:
         for layer, (_, place) in cache.place_of_layer.items():
             self._layers[layer].keys = cache.keys[place].data_ptr()
             self._layers[layer].values = cache.values[place].data_ptr()
+        self._library.advise_huge_pages(cache.storage.data_ptr(), cache.storage.nbytes)
         self._cache = cache
 
     def _need_positions(self, count: int) -> None:

@@ -61,7 +61,7 @@ public:
     Worker(const Model& m, const Step& s, const Paging& paging, const std::vector<QueryTile>& tiles, Team& team, bool timing)
         : m(m), s(s), paging(paging), tiles(tiles), team(team), timing(timing),
           heads{m.query_heads, m.kv_heads, m.head_size, m.attention_scale},
-          qkv_width((m.query_heads + 2l * m.kv_heads) * m.head_size), scratch(m.head_size) {
+          qkv_width((m.query_heads + 2l * m.kv_heads) * m.head_size), scratch(heads) {
         hidden = (T*)s.workspace;
         normed = hidden + s.tokens * m.hidden;
         qkv = normed + s.tokens * m.hidden;
@@ -92,9 +92,8 @@ private:
         finish(QKV);
         team.share(phase, s.tokens, [&](long t, long) { place(t, w); });
         finish(ROPE);
-        team.share(phase, (long)tiles.size() * m.kv_heads, [&](long item, long) {
-            attend(heads, paging, tiles[item / m.kv_heads], item % m.kv_heads, qkv, qkv_width, (const T*)w.keys, (const T*)w.values,
-                   attended, scratch);
+        team.share(phase, tiles.size(), [&](long item, long following) {
+            attend(heads, paging, tiles[item], following < 0 ? nullptr : &tiles[following], qkv, qkv_width, (const T*)w.keys, (const T*)w.values, attended, scratch);
         });
         finish(ATTENTION);
         const auto add = [&](long t, long column, vec x) {

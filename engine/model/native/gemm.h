@@ -34,13 +34,24 @@ static inline void dot(vec& acc, const bf16* a, const bf16* b) {
 #endif
 }
 
-// out[ROWS, VECS * 16] = a[ROWS, k] * b, with `steps` = k / PAIR. `b` advances by `b_stride` entries a step. `ahead`: memory wanted
-// soon (or null); FETCH cache lines of it are requested at each step, hidden behind the arithmetic.
-template <int ROWS, int VECS, int FETCH, class T>
-static inline void tile(const T* a, long a_stride, const T* b, long b_stride, int steps, float* out, long out_stride, const char* ahead) {
+// Requests a cache line into L2. Not into L1: it holds what is computed with now, and few requests can wait there at a time.
+static inline void request(const char* line) { __builtin_prefetch(line, 0, 2); }
+
+// What a tile requests from memory at each step, hidden behind its arithmetic: nothing; one cache line after another; or the lines of
+// a list, two a step.
+struct NoFetch { void operator()(int) const {} };
+struct FetchRange { const char* from; void operator()(int step) const { request(from + 64l * step); } };
+struct FetchList {
+    const char* const* lines;
+    void operator()(int step) const { request(lines[2 * step]); request(lines[2 * step + 1]); }
+};
+
+// out[ROWS, VECS * 16] = a[ROWS, k] * b, with `steps` = k / PAIR. `b` advances by `b_stride` entries a step.
+template <int ROWS, int VECS, class T, class Fetch>
+static inline void tile(const T* a, long a_stride, const T* b, long b_stride, int steps, float* out, long out_stride, Fetch fetch) {
     vec acc[ROWS][VECS] = {};
     for (int s = 0; s < steps; s++) {
-        if (FETCH) for (int f = 0; f < FETCH; f++) __builtin_prefetch(ahead + 64 * (s * FETCH + f), 0, 2);
+        fetch(s);
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
@@ -52,17 +63,17 @@ static inline void tile(const T* a, long a_stride, const T* b, long b_stride, in
 }
 
 // The same for 1 to 8 rows known at run time.
-template <int VECS, int FETCH, class T>
-static inline void rows_tile(int rows, const T* a, long a_stride, const T* b, long b_stride, int steps, float* out, long out_stride, const char* ahead) {
+template <int VECS, class T, class Fetch>
+static inline void rows_tile(int rows, const T* a, long a_stride, const T* b, long b_stride, int steps, float* out, long out_stride, Fetch fetch) {
     switch (rows) {
-        case 1: return tile<1, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        case 2: return tile<2, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        case 3: return tile<3, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        case 4: return tile<4, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        case 5: return tile<5, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        case 6: return tile<6, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        case 7: return tile<7, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
-        default: return tile<8, VECS, FETCH>(a, a_stride, b, b_stride, steps, out, out_stride, ahead);
+        case 1: return tile<1, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        case 2: return tile<2, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        case 3: return tile<3, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        case 4: return tile<4, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        case 5: return tile<5, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        case 6: return tile<6, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        case 7: return tile<7, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
+        default: return tile<8, VECS>(a, a_stride, b, b_stride, steps, out, out_stride, fetch);
     }
 }
 
@@ -83,9 +94,9 @@ static inline void product(const T* a, long rows, long k, const T* panel, int pa
             float* out = block + part * WIDTH;
             // During the first tile the panel itself comes from memory; only after it is there bandwidth for the next one.
             if (row == 0 || !ahead) {
-                rows_tile<TILE_VECS, 0>(count, a + row * k, k, b, WIDTH * PAIR<T>, steps, out, parts * WIDTH, nullptr);
+                rows_tile<TILE_VECS>(count, a + row * k, k, b, WIDTH * PAIR<T>, steps, out, parts * WIDTH, NoFetch{});
             } else {
-                rows_tile<TILE_VECS, 1>(count, a + row * k, k, b, WIDTH * PAIR<T>, steps, out, parts * WIDTH, ahead);
+                rows_tile<TILE_VECS>(count, a + row * k, k, b, WIDTH * PAIR<T>, steps, out, parts * WIDTH, FetchRange{ahead});
                 ahead += 64l * steps;
                 if (ahead >= end) ahead = nullptr;
             }

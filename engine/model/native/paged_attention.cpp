@@ -23,10 +23,10 @@ template <class T> static void run(const AttentionCall& call) {
     Team team(1);
 #pragma omp parallel num_threads(call.threads)
     {
-        AttentionScratch<T> scratch(call.head_size);
-        team.share(0, (long)tiles.size() * call.kv_heads, [&](long item, long) {
-            attend(heads, paging, tiles[item / call.kv_heads], item % call.kv_heads, (const T*)call.queries, call.query_stride,
-                   (const T*)call.keys, (const T*)call.values, (T*)call.out, scratch);
+        AttentionScratch<T> scratch(heads);
+        team.share(0, tiles.size(), [&](long item, long following) {
+            attend(heads, paging, tiles[item], following < 0 ? nullptr : &tiles[following], (const T*)call.queries, call.query_stride, (const T*)call.keys, (const T*)call.values,
+                   (T*)call.out, scratch);
         });
     }
 }
