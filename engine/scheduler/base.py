@@ -114,12 +114,20 @@ class Scheduler(ABC):
 
     def _serve(self, requests: Iterable[Request], plan: StepPlan) -> None:
         """Give each running request its tokens of this step, as far as budgets and blocks go."""
-        budget, cache, slices = self._budget, self.cache, plan.slices
+        budget, cache, slices, decoding = self._budget, self.cache, plan.slices, RequestState.DECODING
         for request in requests:
             start = request.num_computed
             remaining = request.remaining_tokens
             if remaining <= 0:
                 continue            # its last token is on its way
+            if (remaining == 1 and start < request.covered and request.state is decoding and not request.shares_tail
+                    and budget.spend_on_decode(start)):
+                # Nearly every row of a full batch: one token, and a block that has room for it. What follows below would come
+                # to the same slice, by a longer way.
+                request.num_computed = start + 1
+                request.in_flight += 1
+                slices.append(Slice(request, start, 1, DECODE, True))
+                continue
             count = self._slice_length(request, start, remaining, plan)
             if count == 0:
                 continue

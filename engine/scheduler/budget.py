@@ -22,6 +22,15 @@ class Budget:
         """Cached tokens a slice reads, its own included: its whole context, or what its window still sees."""
         return (start if self._window is None else min(start, self._window - 1)) + count
 
+    def spend_on_decode(self, start: int) -> bool:
+        """Spend one query token at position ``start`` if both budgets have room for it."""
+        reads = (start if self._window is None else min(start, self._window - 1)) + 1
+        if self.tokens <= 0 or reads > self.kv:
+            return False
+        self.tokens -= 1
+        self.kv -= reads
+        return True
+
     def spend(self, start: int, count: int) -> None:
         self.tokens -= count
         self.kv -= self.kv_reads(start, count)
