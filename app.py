@@ -30,11 +30,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--config", default=json.dumps(TEACHING_CONFIG), help="knobs of the main room as JSON")
     parser.add_argument("--limits", default="{}", help="caps as JSON, see engine/limits.py")
-    parser.add_argument("--pace", type=float, default=8.0, help="steps per second of the main room at first (0: unlimited; default 8)")
-    parser.add_argument("--public", action="store_true", default=on_space, help="strangers visit: main is a show, nobody is host but by the link")
+    parser.add_argument(
+        "--pace", type=float, default=8.0, help="steps per second of the main room at first (0: unlimited; default 8)"
+    )
+    parser.add_argument(
+        "--public", action="store_true", default=on_space, help="strangers visit: main is a show, nobody is host but by the link"
+    )
     parser.add_argument("--root-path", default=env("ROOT_PATH") or "", help="sub-path under which a proxy serves the app")
     parser.add_argument("--allow-origin", action="append", default=[], help="origin of another page that may open the websocket")
-    parser.add_argument("--tab-grace", type=float, default=15.0, help="seconds after which a closed tab's requests are cancelled (default 15)")
+    parser.add_argument(
+        "--tab-grace", type=float, default=15.0, help="seconds after which a closed tab's requests are cancelled (default 15)"
+    )
     parser.add_argument("--frame-ancestors", default="'self' https://huggingface.co https://*.hf.space" if on_space else "'self'")
     return parser.parse_args(arguments)
 
@@ -63,10 +69,16 @@ def build(options: argparse.Namespace):
 
     limits = Limits().replaced(json.loads(options.limits))
     secret = os.environ.pop("BATCHSCOPE_HOST_SECRET", "")
-    access = Access(**({"secret": secret} if secret else {}), public=options.public, local_host=options.host in LOOPBACK,
-                    origins=tuple(options.allow_origin))
+    access = Access(
+        **({"secret": secret} if secret else {}),
+        public=options.public,
+        local_host=options.host in LOOPBACK,
+        origins=tuple(options.allow_origin),
+    )
     if options.engine:
-        source = RemoteEngine(options.engine, os.environ.pop(options.engine_token_env, None) if options.engine_token_env else None)
+        source = RemoteEngine(
+            options.engine, os.environ.pop(options.engine_token_env, None) if options.engine_token_env else None
+        )
     else:
         source = Supervisor(engine_arguments(options))
     hub = Hub(source)
@@ -85,19 +97,38 @@ def build(options: argparse.Namespace):
         await hub.stop()
         classroom.board.close()
 
-    routes = [WebSocketRoute("/ws", viewers.serve), *Routes(hub, metrics).all(), *ExportRoutes().all(),
-              *LessonRoutes().all(),
-              *OpenAIRoutes(hub, access, limits, os.environ.pop("BATCHSCOPE_API_KEY", None)).all(),
-              Mount("/viz", StaticFiles(STATIC)), Mount("/api", not_found), Mount("/v1", not_found), Mount("/", page)]
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SecurityHeaders, frame_ancestors=options.frame_ancestors)])
+    routes = [
+        WebSocketRoute("/ws", viewers.serve),
+        *Routes(hub, metrics).all(),
+        *ExportRoutes().all(),
+        *LessonRoutes().all(),
+        *OpenAIRoutes(hub, access, limits, os.environ.pop("BATCHSCOPE_API_KEY", None)).all(),
+        Mount("/viz", StaticFiles(STATIC)),
+        Mount("/api", not_found),
+        Mount("/v1", not_found),
+        Mount("/", page),
+    ]
+    app = Starlette(
+        routes=routes, lifespan=lifespan, middleware=[Middleware(SecurityHeaders, frame_ancestors=options.frame_ancestors)]
+    )
     app.state.hub, app.state.access, app.state.viewers = hub, access, viewers
     return app, access
 
 
 def engine_arguments(options: argparse.Namespace) -> list[str]:
     """Command line of the engine child."""
-    arguments = ["--config", options.config, "--limits", options.limits, "--device", options.device, "--dtype", options.dtype,
-                 "--pace", str(options.pace)]
+    arguments = [
+        "--config",
+        options.config,
+        "--limits",
+        options.limits,
+        "--device",
+        options.device,
+        "--dtype",
+        options.dtype,
+        "--pace",
+        str(options.pace),
+    ]
     if options.model:
         arguments += ["--model", options.model]
     return arguments + (["--show"] if options.public else [])
@@ -120,9 +151,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         listener = listen(options.host, options.port)
     except OSError as problem:
-        print(f"Cannot listen on {options.host}:{options.port}: {problem.strerror or problem}; choose another with --port.", file=sys.stderr)
+        print(
+            f"Cannot listen on {options.host}:{options.port}: {problem.strerror or problem}; choose another with --port.",
+            file=sys.stderr,
+        )
         return 1
     import uvicorn
+
     app, access = build(options)
     name = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
     address = f"http://{name}:{listener.getsockname()[1]}{options.root_path}/"
@@ -130,8 +165,16 @@ def main(arguments: list[str] | None = None) -> int:
     if not access.local_host or access.public:
         print(f"Host's link, keep it to yourself: {address}?host={access.secret}", flush=True)
     # Query strings may hold the host's secret, so requests are not logged.
-    config = uvicorn.Config(app, ws="websockets-sansio", ws_per_message_deflate=False, ws_max_size=4 * 2**20, access_log=False,
-                            log_level="warning", timeout_graceful_shutdown=3, server_header=False)
+    config = uvicorn.Config(
+        app,
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,
+        ws_max_size=4 * 2**20,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=3,
+        server_header=False,
+    )
     # Ctrl-C has already ended everything in good order when it arrives here once more.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

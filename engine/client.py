@@ -41,7 +41,7 @@ class WatchedRoom:
     def __init__(self) -> None:
         self.state: dict[str, Any] = empty_state()
         self.life = ""
-        self.valid = False               # a snapshot has come and no event is missing since
+        self.valid = False  # a snapshot has come and no event is missing since
         self.backlogs: set[Backlog] = set()
 
 
@@ -66,9 +66,14 @@ class EngineClient:
     """One connection. ``on_event(room, event, text)`` is called for each valid message of a subscribed room, after the state
     has taken it; ``text`` is the frame as it came, so that a relay need not encode it again."""
 
-    def __init__(self, url: str, *, token: str | None = None,
-                 on_event: Callable[[str, dict[str, Any], str], None] | None = None,
-                 on_other: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        on_event: Callable[[str, dict[str, Any], str], None] | None = None,
+        on_other: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self.url = url
         self.token = token
         self.on_event, self.on_other = on_event, on_other
@@ -90,8 +95,16 @@ class EngineClient:
     async def connect(self) -> None:
         """Open the connection and say hello. Raises :class:`ConnectionLost` or :class:`CommandRefused` (wrong token)."""
         try:
-            self._socket = await connect(self.url, max_size=MAX_MESSAGE_BYTES, max_queue=256, compression=None, proxy=None,
-                                         ping_interval=20, ping_timeout=20, close_timeout=2)
+            self._socket = await connect(
+                self.url,
+                max_size=MAX_MESSAGE_BYTES,
+                max_queue=256,
+                compression=None,
+                proxy=None,
+                ping_interval=20,
+                ping_timeout=20,
+                close_timeout=2,
+            )
         except (OSError, InvalidHandshake, TimeoutError) as problem:
             raise ConnectionLost(f"No engine answers at {self.url}: {problem}") from None
         self.closed.clear()
@@ -155,8 +168,13 @@ class EngineClient:
                     yield backlog.events.popleft()
                 if backlog.overrun:
                     backlog.overrun = False
-                    yield {"v": protocol.VERSION, "type": "snapshot", "room": room, "seq": watched.state["seq"],
-                           "state": protocol.decode(protocol.encode(watched.state))}
+                    yield {
+                        "v": protocol.VERSION,
+                        "type": "snapshot",
+                        "room": room,
+                        "seq": watched.state["seq"],
+                        "state": protocol.decode(protocol.encode(watched.state)),
+                    }
                     continue
                 if self.closed.is_set():
                     return
@@ -201,9 +219,9 @@ class EngineClient:
         if message["type"] == "snapshot":
             watched.valid, watched.life = True, message.get("life", "")
         elif not watched.valid:
-            return                               # after a gap deltas have nothing to stand on; the snapshot is on its way
+            return  # after a gap deltas have nothing to stand on; the snapshot is on its way
         elif message["seq"] <= watched.state["seq"]:
-            return                               # already contained in the snapshot
+            return  # already contained in the snapshot
         try:
             apply_event(watched.state, message)
         except SequenceGap:
@@ -221,4 +239,5 @@ class EngineClient:
                 snapshot = await self.command("snapshot", room=room)
                 if room in self.rooms and not self.rooms[room].valid:
                     self._take_event(self.rooms[room], snapshot, protocol.encode(snapshot))
+
         self._healing = asyncio.create_task(ask())

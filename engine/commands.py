@@ -36,10 +36,12 @@ class Commands:
     ``main_open``: whether viewers may submit to the main room; in public mode it is a show.
     """
 
-    def __init__(self, manager: RoomManager, limits: Limits, reply: Callable[..., None], *, token: str | None, main_open: bool = True) -> None:
+    def __init__(
+        self, manager: RoomManager, limits: Limits, reply: Callable[..., None], *, token: str | None, main_open: bool = True
+    ) -> None:
         self.manager, self.limits, self.reply = manager, limits, reply
         self.token, self.main_open = token, main_open
-        self.instance = secrets.token_hex(8)         # tells a client whether this is still the process it knew
+        self.instance = secrets.token_hex(8)  # tells a client whether this is still the process it knew
 
     async def execute(self, connection: Connection, command: protocol.Command) -> None:
         """Check and start one command. Raises :class:`BatchscopeError` for what is refused at once."""
@@ -56,10 +58,14 @@ class Commands:
                 outcome: Outcome | BatchscopeError = job()
             except BatchscopeError as problem:
                 outcome = problem
-            except Exception as problem:             # noqa: BLE001 - a bug must answer the client and harm nobody else
+            except Exception as problem:  # a bug must answer the client and harm nobody else
                 log.error("command %s failed", command.name, exc_info=problem)
-                outcome = CommandRefused("internal_error", f"{command.name} failed inside the engine ({type(problem).__name__}); the log has the details.")
+                outcome = CommandRefused(
+                    "internal_error",
+                    f"{command.name} failed inside the engine ({type(problem).__name__}); the log has the details.",
+                )
             self.reply(connection, command.id, outcome)
+
         self.manager.post(run)
 
     def _hello(self, connection: Connection, command: protocol.Command) -> None:
@@ -70,9 +76,23 @@ class Commands:
         manager = self.manager
 
         def run() -> None:
-            self.reply(connection, command.id, ({
-                "role": who.role, "visitor": who.visitor, "version": protocol.VERSION, "instance": self.instance,
-                "model": manager.provider.model_name, "rooms": self._visible(who)}, [], None))
+            self.reply(
+                connection,
+                command.id,
+                (
+                    {
+                        "role": who.role,
+                        "visitor": who.visitor,
+                        "version": protocol.VERSION,
+                        "instance": self.instance,
+                        "model": manager.provider.model_name,
+                        "rooms": self._visible(who),
+                    },
+                    [],
+                    None,
+                ),
+            )
+
         manager.post(run)
 
     def _visible(self, who: Identity) -> list[dict[str, Any]]:
@@ -83,10 +103,12 @@ class Commands:
         """The command's room, for somebody who may do host-only things there."""
         room = self.manager.room(command.room)
         if not who.may_host(room):
-            raise CommandRefused("host_only", f"Only the host may use {command.name} in this room; open a room of your own to try it.")
+            raise CommandRefused(
+                "host_only", f"Only the host may use {command.name} in this room; open a room of your own to try it."
+            )
         return room
 
-    # --- watching -----------------------------------------------------------------------------------------------------------------
+    # --- watching -------------------------------------------------------------------------------------------------------
 
     async def _subscribe(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         def job() -> Outcome:
@@ -97,6 +119,7 @@ class Commands:
                 missing = room.history.since(command.fields["from_seq"], command.fields.get("life", ""))
             messages = missing if missing is not None else [protocol.encode(room.snapshot())]
             return {"seq": room.history.last, "life": room.history.life, "resumed": missing is not None}, messages, room.name
+
         return job
 
     async def _unsubscribe(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
@@ -107,6 +130,7 @@ class Commands:
             room = self.manager.room(command.room)
             room.flush()
             return room.snapshot(), [], None
+
         return job
 
     async def _rooms(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
@@ -117,20 +141,27 @@ class Commands:
 
     async def _catalog(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         from engine.executor.catalog import describe_catalog
+
         return lambda: ({"knobs": describe_knobs(), "presets": _presets(), **describe_catalog()}, [], None)
 
-    # --- requests -----------------------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------------
 
     async def _submit(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         fields = {name: value for name, value in command.fields.items() if name != "room"}
         room = self.manager.rooms.get(command.room)
         if room is None:
-            raise CommandRefused("no_such_room", f"There is no room {command.room!r}; it may have been closed after standing idle.")
+            raise CommandRefused(
+                "no_such_room", f"There is no room {command.room!r}; it may have been closed after standing idle."
+            )
         if room.name == MAIN and not self.main_open and not who.host:
-            raise CommandRefused("main_is_a_show", "The main room is a shared show here; open a room of your own to send prompts.")
+            raise CommandRefused(
+                "main_is_a_show", "The main room is a shared show here; open a room of your own to send prompts."
+            )
         room.need_engine()
         tokenizer = room.engine.tokenizer
-        size = len(str(fields.get("prompt") or fields.get("messages") or fields.get("requests") or fields.get("prompt_tokens") or ""))
+        size = len(
+            str(fields.get("prompt") or fields.get("messages") or fields.get("requests") or fields.get("prompt_tokens") or "")
+        )
         arguments = (fields, tokenizer, self.limits)
         if size > SHORT_PROMPT:
             read = await asyncio.to_thread(read_requests, *arguments, host=who.host)
@@ -157,13 +188,19 @@ class Commands:
     def _check_caps(self, room: Room, entry: Submission, who: Identity) -> None:
         live, count = len(room.visitor_of), entry.params.n
         if live + count > self.limits.max_queue_length:
-            raise RequestRefused("queue_full", f"This room has {live} requests already, and at most {self.limits.max_queue_length} may wait; try again later.")
+            raise RequestRefused(
+                "queue_full",
+                f"This room has {live} requests already, and at most {self.limits.max_queue_length} may wait; try again later.",
+            )
         if who.host:
             return
         mine = len(room.live_requests_of(who.visitor))
         if mine + count > self.limits.max_requests_per_visitor:
-            raise RequestRefused("too_many_requests", f"You have {mine} unfinished requests in this room, and at most "
-                                 f"{self.limits.max_requests_per_visitor} are allowed; wait for one to end, or cancel it.")
+            raise RequestRefused(
+                "too_many_requests",
+                f"You have {mine} unfinished requests in this room, and at most "
+                f"{self.limits.max_requests_per_visitor} are allowed; wait for one to end, or cancel it.",
+            )
 
     async def _cancel(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         def job() -> Outcome:
@@ -173,6 +210,7 @@ class Commands:
             if not who.may_host(room) and room.visitor_of[request] != who.visitor:
                 raise CommandRefused("not_yours", "You may only cancel requests of your own.")
             return {"cancelled": [request] if room.cancel(request) else []}, [], None
+
         return job
 
     async def _cancel_all(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
@@ -180,9 +218,10 @@ class Commands:
             room = self.manager.room(command.room)
             mine = list(room.visitor_of) if who.may_host(room) else room.live_requests_of(who.visitor)
             return {"cancelled": [request for request in mine if room.cancel(request)]}, [], None
+
         return job
 
-    # --- host only ----------------------------------------------------------------------------------------------------------------
+    # --- host only ------------------------------------------------------------------------------------------------------
 
     async def _configure(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         return lambda: (self._host_room(command, who).configure(command.fields["changes"]), [], None)
@@ -202,7 +241,10 @@ class Commands:
     async def _pace(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         rate = command.fields["steps_per_second"]
         if not (rate == 0 or 0.01 <= rate <= self.limits.max_pace):
-            raise CommandRefused("bad_field", f"steps_per_second must be 0 (unlimited) or lie between 0.01 and {self.limits.max_pace:g}, not {rate:g}.")
+            raise CommandRefused(
+                "bad_field",
+                f"steps_per_second must be 0 (unlimited) or lie between 0.01 and {self.limits.max_pace:g}, not {rate:g}.",
+            )
         return lambda: (self._host_room(command, who).set_pace(rate) or {}, [], None)
 
     async def _reset(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
@@ -214,18 +256,20 @@ class Commands:
     async def _workload_stop(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         return lambda: (self._host_room(command, who).stop_workload(), [], None)
 
-    # --- rooms --------------------------------------------------------------------------------------------------------------------
+    # --- rooms ----------------------------------------------------------------------------------------------------------
 
     async def _create_room(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         def job() -> Outcome:
             room = self.manager.create_room(owner=who.visitor, host=who.host, **command.fields)
             return room.describe(who.visitor, who.host), [], None
+
         return job
 
     async def _close_room(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         def job() -> Outcome:
             self.manager.close_room(self._host_room(command, who).name)
             return {}, [], None
+
         return job
 
     async def _fork(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
@@ -233,9 +277,17 @@ class Commands:
 
         def job() -> Outcome:
             source = None if "journal" in fields else self.manager.room(command.room)
-            room = self.manager.fork(source, owner=who.visitor, host=who.host, step=fields.get("step"), changes=fields.get("changes", {}),
-                                     journal=fields.get("journal"), title=fields.get("title", ""))
+            room = self.manager.fork(
+                source,
+                owner=who.visitor,
+                host=who.host,
+                step=fields.get("step"),
+                changes=fields.get("changes", {}),
+                journal=fields.get("journal"),
+                title=fields.get("title", ""),
+            )
             return room.describe(who.visitor, who.host), [], None
+
         return job
 
 

@@ -52,7 +52,7 @@ class Connection:
         self.bucket = TokenBucket(rate, burst, asyncio.get_running_loop().time())
         self.bad_tokens = 0
         self.rooms: set[str] = set()
-        self.lost: set[str] = set()             # rooms whose events were dropped and that need a snapshot
+        self.lost: set[str] = set()  # rooms whose events were dropped and that need a snapshot
         self._queue: deque[tuple[str | None, str]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()

@@ -87,12 +87,12 @@ class History:
         missing: list[str] = []
         for segment in self.segments:
             if segment.last > seq:
-                missing.extend(segment.events[max(0, seq - segment.first):])
+                missing.extend(segment.events[max(0, seq - segment.first) :])
         return missing
 
     def replay(self, start: int) -> list[str]:
         """The newest checkpoint at or before ``start`` (else the oldest there is) and every event after it."""
-        chosen = [segment for segment in self.segments]
+        chosen = list(self.segments)
         while len(chosen) > 1 and chosen[1].first <= start:
             chosen.pop(0)
         texts: list[str] = []

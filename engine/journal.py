@@ -14,8 +14,12 @@ from engine.errors import BatchscopeError, CommandRefused
 from engine.sampling_params import SamplingParams
 
 VERSION = 1
-OPERATIONS = {"submit": ("tokens", "params", "prompt_text", "visitor", "request_id", "seed_index"), "cancel": ("id",),
-              "configure": ("changes",), "reset": ()}
+OPERATIONS = {
+    "submit": ("tokens", "params", "prompt_text", "visitor", "request_id", "seed_index"),
+    "cancel": ("id",),
+    "configure": ("changes",),
+    "reset": (),
+}
 FIELDS = ("version", "device", "model", "config", "entries")
 
 
@@ -56,7 +60,9 @@ def _check_entry(entry: Any, where: str, before: int) -> int:
         raise _refused(f"{where}: its turn lies before that of the entry above it.")
     if entry["op"] == "submit":
         tokens = entry.get("tokens")
-        if not isinstance(tokens, list) or any(isinstance(token, bool) or not isinstance(token, int) or token < 0 for token in tokens):
+        if not isinstance(tokens, list) or any(
+            isinstance(token, bool) or not isinstance(token, int) or token < 0 for token in tokens
+        ):
             raise _refused(f"{where}: tokens must be a list of token numbers.")
         texts = (entry.get("prompt_text", ""), entry.get("visitor") or "", entry.get("request_id") or "")
         if not all(isinstance(text, str) for text in texts) or not isinstance(entry.get("seed_index", 0), int):
@@ -80,7 +86,7 @@ class Replay:
     """Obeys the entries of a journal at their turns, up to the engine step ``until`` (``None``: until nothing is left)."""
 
     def __init__(self, entries: list[dict[str, Any]], until: int | None) -> None:
-        self.entries = [entry for entry in entries if until is None or entry["step"] <= until][::-1]   # the next one is last
+        self.entries = [entry for entry in entries if until is None or entry["step"] <= until][::-1]  # the next one is last
         self.until = until
 
     def obey_due(self, engine: Any) -> None:
@@ -89,8 +95,14 @@ class Replay:
         while self.entries and (self.entries[-1]["turn"] <= engine.turns or not engine.has_work):
             entry = self.entries.pop()
             if entry["op"] == "submit":
-                engine.submit(entry["tokens"], SamplingParams.from_dict(entry["params"]), prompt_text=entry.get("prompt_text", ""),
-                              visitor=entry.get("visitor"), request_id=entry.get("request_id"), seed_index=entry.get("seed_index", 0))
+                engine.submit(
+                    entry["tokens"],
+                    SamplingParams.from_dict(entry["params"]),
+                    prompt_text=entry.get("prompt_text", ""),
+                    visitor=entry.get("visitor"),
+                    request_id=entry.get("request_id"),
+                    seed_index=entry.get("seed_index", 0),
+                )
             elif entry["op"] == "cancel":
                 engine.cancel(entry["id"])
             elif entry["op"] == "configure":

@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 CAUSES = {
-    "admitted": "is admitted", "prompt_done": "has its whole prompt in the cache and decodes", "stop": "finishes (stop)",
-    "length": "finishes (length reached)", "cancelled": "is cancelled", "offload": "is offloaded to host memory",
-    "restore": "is back from host memory", "soft_reset": "loses its blocks (soft reset) and queues again",
-    "rebuild": "queues again, because the cache is rebuilt", "static_release": "gives its slot back",
+    "admitted": "is admitted",
+    "prompt_done": "has its whole prompt in the cache and decodes",
+    "stop": "finishes (stop)",
+    "length": "finishes (length reached)",
+    "cancelled": "is cancelled",
+    "offload": "is offloaded to host memory",
+    "restore": "is back from host memory",
+    "soft_reset": "loses its blocks (soft reset) and queues again",
+    "rebuild": "queues again, because the cache is rebuilt",
+    "static_release": "gives its slot back",
 }
 
 
@@ -19,8 +25,10 @@ def sentences(event: dict[str, Any]) -> Iterator[str]:
         state = event["state"]
         engine = state["engine"]
         where = f" on {engine['device']}" if engine.get("device") else ""
-        yield (f"joined room {event['room']}: {engine.get('model') or 'no model yet'}{where}, {engine['status']}; "
-               f"{len(state['queue'])} waiting, {len(state['active'])} running")
+        yield (
+            f"joined room {event['room']}: {engine.get('model') or 'no model yet'}{where}, {engine['status']}; "
+            f"{len(state['queue'])} waiting, {len(state['active'])} running"
+        )
         return
     if "engine" in event:
         engine = event["engine"]
@@ -30,7 +38,8 @@ def sentences(event: dict[str, Any]) -> Iterator[str]:
         values = ", ".join(f"{name} = {event['config'][name]}" for name in event["changed"])
         yield f"config: {values}" + (" (cache rebuilt)" if event.get("rebuilt") else "")
     for record in event.get("requests", ()):
-        yield f"{record['id']} arrives: {len(record['prompt_tokens'])} prompt tokens, up to {record['params']['max_new_tokens']} new ones"
+        prompt, new = len(record["prompt_tokens"]), record["params"]["max_new_tokens"]
+        yield f"{record['id']} arrives: {prompt} prompt tokens, up to {new} new ones"
     for transition in event.get("transitions", ()):
         cause = transition["cause"]
         what = f"fails: {transition.get('reason')}" if cause == "failed" else CAUSES.get(cause, cause)
@@ -47,8 +56,10 @@ def sentences(event: dict[str, Any]) -> Iterator[str]:
 
 
 def _step(event: dict[str, Any]) -> str:
-    parts = [f"{request} {kind} {start}–{start + count - 1}" if count > 1 else f"{request} {kind} {start}"
-             for request, start, count, kind, _ in event.get("slices", ())]
+    parts = [
+        f"{request} {kind} {start}–{start + count - 1}" if count > 1 else f"{request} {kind} {start}"
+        for request, start, count, kind, _ in event.get("slices", ())
+    ]
     text = f"step {event['step']}: {', '.join(parts) or 'no slices'}"
     device = (event.get("timing") or {}).get("device")
     if device:

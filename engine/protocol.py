@@ -12,9 +12,9 @@ from typing import Any
 
 from engine.errors import BatchscopeError, CommandRefused
 
-try:                                    # several times faster than the standard library, and not needed for anything else
+try:  # several times faster than the standard library, and not needed for anything else
     import orjson
-except ImportError:                     # pragma: no cover - a GPU box with torch and transformers alone
+except ImportError:  # pragma: no cover - a GPU box with torch and transformers alone
     orjson = None
 
 VERSION = 1
@@ -76,15 +76,29 @@ class CommandSpec:
 _ROOM = {"room": "text"}
 
 COMMANDS: dict[str, CommandSpec] = {
-    "hello": CommandSpec("Say who you are; the answer tells role, version, model and rooms. `key` makes you the same visitor as "
-                         "before a reconnection (page process only).", {"token": "text", "key": "text"}),
-    "subscribe": CommandSpec("Receive a room's events, from `from_seq` of the same `life` where they are still known.",
-                             {**_ROOM, "from_seq": "int", "life": "text"}),
+    "hello": CommandSpec(
+        "Say who you are; the answer tells role, version, model and rooms. `key` makes you the same visitor as "
+        "before a reconnection (page process only).",
+        {"token": "text", "key": "text"},
+    ),
+    "subscribe": CommandSpec(
+        "Receive a room's events, from `from_seq` of the same `life` where they are still known.",
+        {**_ROOM, "from_seq": "int", "life": "text"},
+    ),
     "unsubscribe": CommandSpec("Stop receiving a room's events.", dict(_ROOM)),
     "snapshot": CommandSpec("The room's whole state.", dict(_ROOM)),
-    "submit": CommandSpec("Queue one request, or several with `requests`.",
-                          {**_ROOM, "prompt": "text", "messages": "list", "prompt_tokens": "list", "requests": "list",
-                           "chat": "bool", "params": "object"}),
+    "submit": CommandSpec(
+        "Queue one request, or several with `requests`.",
+        {
+            **_ROOM,
+            "prompt": "text",
+            "messages": "list",
+            "prompt_tokens": "list",
+            "requests": "list",
+            "chat": "bool",
+            "params": "object",
+        },
+    ),
     "cancel": CommandSpec("Cancel one request.", {**_ROOM, "request!": "text"}),
     "cancel_all": CommandSpec("Cancel every request you may cancel.", dict(_ROOM)),
     "configure": CommandSpec("Change knobs of the room.", {**_ROOM, "changes!": "object"}, host=True),
@@ -96,11 +110,23 @@ COMMANDS: dict[str, CommandSpec] = {
     "workload": CommandSpec("Run a generated workload.", {**_ROOM, "workload!": "object"}, host=True),
     "workload_stop": CommandSpec("Stop the running workload.", dict(_ROOM), host=True),
     "rooms": CommandSpec("The rooms you may see."),
-    "create_room": CommandSpec("A new room of your own.", {"name": "text", "title": "text", "public": "bool", "config": "object",
-                                                           "device": "text", "model": "text", "paused": "bool"}),
+    "create_room": CommandSpec(
+        "A new room of your own.",
+        {
+            "name": "text",
+            "title": "text",
+            "public": "bool",
+            "config": "object",
+            "device": "text",
+            "model": "text",
+            "paused": "bool",
+        },
+    ),
     "close_room": CommandSpec("Close a room.", {"room!": "text"}, host=True),
-    "fork": CommandSpec("A new room that re-runs this one (or a `journal`) up to `step` and goes on with `changes`.",
-                        {**_ROOM, "step": "int", "changes": "object", "journal": "object", "title": "text"}),
+    "fork": CommandSpec(
+        "A new room that re-runs this one (or a `journal`) up to `step` and goes on with `changes`.",
+        {**_ROOM, "step": "int", "changes": "object", "journal": "object", "title": "text"},
+    ),
     "journal": CommandSpec("All that is needed to run the room's history again.", dict(_ROOM)),
     "catalog": CommandSpec("Knobs, presets, simulated devices and models."),
 }
@@ -142,7 +168,7 @@ def parse_command(frame: str | bytes) -> Command:
     try:
         value = decode(frame)
     except (ValueError, RecursionError):
-        raise FrameRefused("bad_json", "This frame is not JSON; send one object such as {\"id\": 1, \"cmd\": \"rooms\"}.") from None
+        raise FrameRefused("bad_json", 'This frame is not JSON; send one object such as {"id": 1, "cmd": "rooms"}.') from None
     if not isinstance(value, dict):
         raise FrameRefused("not_an_object", f"A command is a JSON object, not {_noun(value)}.")
     number = value.get("id")
@@ -153,7 +179,9 @@ def parse_command(frame: str | bytes) -> Command:
         raise FrameRefused("no_command", "The field cmd must name a command, as a text.", number)
     spec = COMMANDS.get(name)
     if spec is None:
-        raise FrameRefused("unknown_command", f"There is no command named {name[:40]!r}; the commands are {', '.join(COMMANDS)}.", number)
+        raise FrameRefused(
+            "unknown_command", f"There is no command named {name[:40]!r}; the commands are {', '.join(COMMANDS)}.", number
+        )
     return Command(number, name, _checked_fields(name, spec, value, number), _checked_on_behalf(value, number))
 
 
@@ -162,12 +190,12 @@ def _checked_fields(name: str, spec: CommandSpec, value: dict[str, Any], number:
     fields: dict[str, Any] = {}
     for key, item in value.items():
         if key in ENVELOPE or (key == "room" and "room" not in wanted and isinstance(item, str)):
-            continue                                   # a client may name its room with every command
+            continue  # a client may name its room with every command
         if key not in wanted:
             known = ", ".join(wanted) or "none"
             raise FrameRefused("unknown_field", f"{name} has no field {key[:40]!r}; its fields are: {known}.", number)
         if item is None:
-            continue                                   # an optional field sent as null is the same as leaving it out
+            continue  # an optional field sent as null is the same as leaving it out
         types, words = KINDS[wanted[key]]
         # bool is an int in Python; true where a number belongs is a mistake worth naming.
         if not isinstance(item, types) or (isinstance(item, bool) and wanted[key] != "bool"):
@@ -185,9 +213,16 @@ def _checked_on_behalf(value: dict[str, Any], number: int | str | None) -> dict[
     behalf = value.get("on_behalf")
     if behalf is None:
         return None
-    if (not isinstance(behalf, dict) or set(behalf) - {"role", "visitor"} or behalf.get("role", VIEWER) not in ROLES
-            or not isinstance(behalf.get("visitor", ""), str) or len(behalf.get("visitor", "")) > 64):
-        raise FrameRefused("bad_field", "on_behalf must be an object with role (host or viewer) and visitor (a short text).", number)
+    if (
+        not isinstance(behalf, dict)
+        or set(behalf) - {"role", "visitor"}
+        or behalf.get("role", VIEWER) not in ROLES
+        or not isinstance(behalf.get("visitor", ""), str)
+        or len(behalf.get("visitor", "")) > 64
+    ):
+        raise FrameRefused(
+            "bad_field", "on_behalf must be an object with role (host or viewer) and visitor (a short text).", number
+        )
     return behalf
 
 
@@ -204,6 +239,7 @@ def _noun(value: Any) -> str:
 
 
 # --- answers ------------------------------------------------------------------------------------------------------------------
+
 
 def ack(number: int | str | None, result: Any) -> str:
     return encode({"type": "ack", "id": number, "result": result})

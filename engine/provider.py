@@ -29,13 +29,16 @@ class Provider:
         """Load the model. ``progress`` gets sentences. Raises :class:`ModelUnavailable`."""
         try:
             from engine.model.loading import load_model
+
             self.loaded = load_model(self.model_name, dtype=self.dtype, device=self.device, progress=progress)
         except BatchscopeError as problem:
             self.failed = problem.message
             raise
         except Exception as problem:
             log.exception("loading the model failed")
-            self.failed = f"The model {self.model_name or ''} could not be loaded ({type(problem).__name__}: {str(problem)[:300]})."
+            self.failed = (
+                f"The model {self.model_name or ''} could not be loaded ({type(problem).__name__}: {str(problem)[:300]})."
+            )
             raise ModelUnavailable("model_unavailable", self.failed) from problem
         self.model_name = self.model_name or self.loaded.spec.name
 
@@ -44,11 +47,15 @@ class Provider:
         if device.startswith(SIMULATED):
             return self._simulated(device, model)
         if device != "model":
-            raise CommandRefused("unknown_device", f"There is no device {device[:40]!r}; a room runs on \"model\" or on \"simulated:h100\" and the like.")
+            raise CommandRefused(
+                "unknown_device",
+                f'There is no device {device[:40]!r}; a room runs on "model" or on "simulated:h100" and the like.',
+            )
         if self.loaded is None:
             raise CommandRefused("model_loading", self.failed or "The model is still loading; try again in a moment.")
         from engine.executor.machine import measure_machine
         from engine.executor.model import ModelExecutor
+
         executor = ModelExecutor(self.loaded)
         executor.machine = measure_machine(str(self.loaded.model.device), str(self.loaded.model.dtype).removeprefix("torch."))
         return executor, self.loaded.tokenizer
@@ -57,7 +64,8 @@ class Provider:
         from engine.executor.catalog import find_model, parse_device
         from engine.executor.pseudo_text import PseudoTokenizer
         from engine.executor.simulated import SimulatedExecutor
-        hardware, count = parse_device(device[len(SIMULATED):])
+
+        hardware, count = parse_device(device[len(SIMULATED) :])
         if self.loaded is not None and model in (None, self.model_name):
             spec = self.loaded.spec
         else:

@@ -43,8 +43,16 @@ class RoomManager:
     is told when a room is gone.
     """
 
-    def __init__(self, provider: Provider, limits: Limits, deliver: Deliver, *, closed: Callable[[Room], None] = lambda room: None,
-                 main_config: EngineConfig | None = None, main_device: str = "model") -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        limits: Limits,
+        deliver: Deliver,
+        *,
+        closed: Callable[[Room], None] = lambda room: None,
+        main_config: EngineConfig | None = None,
+        main_device: str = "model",
+    ) -> None:
         self.provider, self.limits, self.deliver, self.closed = provider, limits, deliver, closed
         self.main_config = main_config or EngineConfig()
         self.rooms: dict[str, Room] = {}
@@ -52,7 +60,9 @@ class RoomManager:
         self._wake = threading.Event()
         self._stopping = False
         self._next_eviction = 0.0
-        self.main = Room(MAIN, publish=deliver, limits=limits, title="main", public=True, device=main_device, model=provider.model_name)
+        self.main = Room(
+            MAIN, publish=deliver, limits=limits, title="main", public=True, device=main_device, model=provider.model_name
+        )
         self.rooms[MAIN] = self.main
         self.thread = threading.Thread(target=self._run, name="device", daemon=True)
 
@@ -73,10 +83,11 @@ class RoomManager:
         def job() -> None:
             try:
                 result = function(*arguments, **named)
-            except BaseException as problem:         # noqa: BLE001 - it belongs to whoever waits for the future
+            except BaseException as problem:  # it belongs to whoever waits for the future
                 future.set_exception(problem)
             else:
                 future.set_result(result)
+
         self.post(job)
         return future
 
@@ -87,7 +98,7 @@ class RoomManager:
         if self.thread.is_alive():
             self.thread.join(timeout)
 
-    # --- the device thread ------------------------------------------------------------------------------------------------------
+    # --- the device thread ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping:
@@ -108,7 +119,7 @@ class RoomManager:
             job = self._jobs.popleft()
             try:
                 job()
-            except Exception:                        # noqa: BLE001 - a job that breaks its promise must not end the thread
+            except Exception:  # a job that breaks its promise must not end the thread
                 log.exception("a job on the device thread failed")
 
     def _turns(self, now: float) -> float:
@@ -118,7 +129,7 @@ class RoomManager:
             if self._stopping:
                 return 0.0
             if self.rooms.get(room.name) is not room:
-                continue                             # closed by a job in this very round
+                continue  # closed by a job in this very round
             due = room.due_at(now)
             if due is None:
                 continue
@@ -141,7 +152,7 @@ class RoomManager:
                 log.info("room %s closed after %.0f s without use", room.name, self.limits.room_idle_seconds)
                 self.close_room(room.name)
 
-    # --- jobs: called on the device thread -----------------------------------------------------------------------------------------
+    # --- jobs: called on the device thread ---------------------------------------------------------------------------------
 
     def room(self, name: str) -> Room:
         """Raises :class:`CommandRefused` when there is none."""
@@ -155,9 +166,19 @@ class RoomManager:
         """Build main's engine; its status tells when that fails."""
         self._open(self.main, self.main_config)
 
-    def create_room(self, *, owner: str | None, host: bool, name: str | None = None, title: str = "", public: bool = False,
-                    config: dict[str, Any] | None = None, device: str | None = None, model: str | None = None,
-                    paused: bool = False) -> Room:
+    def create_room(
+        self,
+        *,
+        owner: str | None,
+        host: bool,
+        name: str | None = None,
+        title: str = "",
+        public: bool = False,
+        config: dict[str, Any] | None = None,
+        device: str | None = None,
+        model: str | None = None,
+        paused: bool = False,
+    ) -> Room:
         """A new room with its own cache. Raises :class:`CommandRefused` or :class:`ConfigRefused`."""
         self._check_caps(owner, host)
         if name is not None and (not _NAME.fullmatch(name) or name in self.rooms):
@@ -172,8 +193,16 @@ class RoomManager:
             values["num_blocks"] = self._blocks_like_main(values)
             values.setdefault("block_size", self.main_config.block_size)
         chosen = EngineConfig.from_dict(values)
-        room = Room(name or self._new_code(), publish=self.deliver, limits=self.limits, title=title, owner=owner, public=public,
-                    device=device, model=model or self.main.model)
+        room = Room(
+            name or self._new_code(),
+            publish=self.deliver,
+            limits=self.limits,
+            title=title,
+            owner=owner,
+            public=public,
+            device=device,
+            model=model or self.main.model,
+        )
         room.last_used = time.monotonic()
         room.paused = paused
         make_engine = self._engine_maker(room)
@@ -181,8 +210,11 @@ class RoomManager:
         taken = sum(other.cache_bytes() for other in self.rooms.values())
         if taken + room.cache_bytes() > self.limits.max_room_memory and room.cache_bytes():
             room.close()
-            raise CommandRefused("no_memory", f"The caches of all rooms together may take {self.limits.max_room_memory / 2**30:.1f} GiB, and "
-                                 "this one does not fit any more; close a room or ask for fewer blocks.")
+            raise CommandRefused(
+                "no_memory",
+                f"The caches of all rooms together may take {self.limits.max_room_memory / 2**30:.1f} GiB, and "
+                "this one does not fit any more; close a room or ask for fewer blocks.",
+            )
         self.rooms[room.name] = room
         return room
 
@@ -190,10 +222,15 @@ class RoomManager:
         if self.main.engine is None and self.provider.failed is None and self.main.device == "model":
             raise CommandRefused("model_loading", "Rooms can be opened as soon as the model has been loaded.")
         if len(self.rooms) >= self.limits.max_rooms:
-            raise CommandRefused("too_many_rooms", f"There are already {self.limits.max_rooms} rooms; close one, or wait until an idle one is closed.")
+            raise CommandRefused(
+                "too_many_rooms",
+                f"There are already {self.limits.max_rooms} rooms; close one, or wait until an idle one is closed.",
+            )
         mine = sum(1 for room in self.rooms.values() if room.owner == owner and room is not self.main)
         if not host and mine >= self.limits.max_rooms_per_visitor:
-            raise CommandRefused("too_many_rooms", f"You have {mine} rooms already, which is as many as a visitor may have; close one first.")
+            raise CommandRefused(
+                "too_many_rooms", f"You have {mine} rooms already, which is as many as a visitor may have; close one first."
+            )
 
     def _blocks_like_main(self, values: dict[str, Any]) -> int | None:
         if self.main.engine is None:
@@ -212,8 +249,10 @@ class RoomManager:
     def _engine_maker(self, room: Room) -> Callable[[EngineConfig], Any]:
         def make(config: EngineConfig) -> Any:
             from engine.engine import Engine
+
             executor, tokenizer = self.provider.executor(room.device, room.model)
             return Engine(executor, config, tokenizer=tokenizer, room=room.name)
+
         return make
 
     def _open(self, room: Room, config: EngineConfig) -> None:
@@ -221,9 +260,11 @@ class RoomManager:
             room.open(self._engine_maker(room), config)
         except BatchscopeError as problem:
             room.announce(status="failed", message=problem.message)
-        except Exception as problem:                 # noqa: BLE001 - reported on every screen instead of ending the process
+        except Exception as problem:  # reported on every screen instead of ending the process
             log.exception("room %s could not be opened", room.name)
-            room.announce(status="failed", message=f"The engine could not be built ({type(problem).__name__}: {str(problem)[:200]}).")
+            room.announce(
+                status="failed", message=f"The engine could not be built ({type(problem).__name__}: {str(problem)[:200]})."
+            )
 
     def close_room(self, name: str) -> None:
         """Close a room and give its memory back. Raises :class:`CommandRefused` for main, or when there is none."""
@@ -234,8 +275,17 @@ class RoomManager:
         room.close()
         self.closed(room)
 
-    def fork(self, source: Room | None, *, owner: str | None, host: bool, step: int | None, changes: dict[str, Any],
-             journal: dict[str, Any] | None, title: str = "") -> Room:
+    def fork(
+        self,
+        source: Room | None,
+        *,
+        owner: str | None,
+        host: bool,
+        step: int | None,
+        changes: dict[str, Any],
+        journal: dict[str, Any] | None,
+        title: str = "",
+    ) -> Room:
         """A new room that runs a journal again up to ``step`` steps, then takes on ``changes`` and pauses.
 
         Raises :class:`CommandRefused` or :class:`ConfigRefused`; the changes are checked before anything runs.
@@ -244,14 +294,21 @@ class RoomManager:
         if step is not None and step < 0:
             raise CommandRefused("bad_field", "fork: step must not be negative.")
         EngineConfig.from_dict(record.get("config", {})).replaced(changes)
-        room = self.create_room(owner=owner, host=host, title=title, config=record.get("config"), device=record.get("device"),
-                                model=record.get("model"))
+        room = self.create_room(
+            owner=owner,
+            host=host,
+            title=title,
+            config=record.get("config"),
+            device=record.get("device"),
+            model=record.get("model"),
+        )
 
         def arrived(copy: Room) -> None:
             copy.paused = True
             copy.announce(status="paused", message="")
             if changes:
                 copy.configure(changes)
+
         until = source.engine.step_index if step is None and source is not None else step
         room.start_replay(Replay(record["entries"], until), arrived)
         return room

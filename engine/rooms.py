@@ -9,22 +9,22 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from engine import protocol, state as states
+from engine import protocol
+from engine import state as states
 from engine.config import EngineConfig
 from engine.errors import BatchscopeError, CommandRefused, RequestRefused
 from engine.history import History
 from engine.journal import Replay, journal_document
 from engine.limits import Limits
+from engine.room_traffic import RoomTraffic
 from engine.sampling_params import SamplingParams
 
 log = logging.getLogger("batchscope.rooms")
 
-#: After a failed step everything unfinished is queued again; this many failures without a good step in between, and the room stops.
+#: After a failed step everything unfinished is queued again; after more than this many without a good step the room stops.
 MAX_FAILURES_IN_A_ROW = 2
 #: Bytes of events a room keeps so that a client can resume after a short loss of connection.
 RESUME_BYTES = 4 * 2**20
-#: Longest sleep while a workload's next arrival is awaited (seconds).
-TRAFFIC_NAP = 0.25
 
 
 class Room:
@@ -34,31 +34,39 @@ class Room:
     ``publish(room, text)`` is called with every message, in order. ``owner`` is the visitor whose room it is, ``None`` for main.
     """
 
-    def __init__(self, name: str, *, publish: Callable[[Room, str], None], limits: Limits, title: str = "",
-                 owner: str | None = None, public: bool = False, device: str = "model", model: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        publish: Callable[[Room, str], None],
+        limits: Limits,
+        title: str = "",
+        owner: str | None = None,
+        public: bool = False,
+        device: str = "model",
+        model: str | None = None,
+    ) -> None:
         self.name, self.title, self.owner, self.public = name, title, owner, public
         self.device, self.model = device, model
         self.publish, self.limits = publish, limits
         self.engine: Any = None
         self.make_engine: Callable[[EngineConfig], Any] | None = None
-        self.placeholder = states.empty_state()          # the state while there is no engine yet
+        self.placeholder = states.empty_state()  # the state while there is no engine yet
         self.history = History(max_bytes=RESUME_BYTES, checkpoint_every=256)
         self.history.begin(0, "")
-        self.first_config: dict[str, Any] = {}           # what the journal starts from
+        self.first_config: dict[str, Any] = {}  # what the journal starts from
         self.journal_complete = True
         self.pace = 0.0
         self.paused = False
-        self.step_credit = 0                             # steps to run although paused
-        self.next_due = 0.0                              # monotonic time before which no step starts
-        self.blocked = False                             # had work but could not run a step; a command may change that
-        self.traffic: Any = None
-        self.traffic_owner: str | None = None
-        self.traffic_ids: set[str] = set()
+        self.step_credit = 0  # steps to run although paused
+        self.next_due = 0.0  # monotonic time before which no step starts
+        self.blocked = False  # had work but could not run a step; a command may change that
+        self.traffic: RoomTraffic | None = None
         self.watchers = 0
-        self.last_used = 0.0                             # monotonic time of the last command, step or watcher
+        self.last_used = 0.0  # monotonic time of the last command, step or watcher
         self.failures = 0
         self.failed = False
-        self.visitor_of: dict[str, str | None] = {}      # unfinished requests, and who sent them
+        self.visitor_of: dict[str, str | None] = {}  # unfinished requests, and who sent them
         self.replay: Replay | None = None
         self._after_replay: Callable[[Room], None] = lambda room: None
 
@@ -74,7 +82,7 @@ class Room:
         self.first_config, self.journal_complete = engine.config.to_dict(), True
         self.visitor_of.clear()
         self._set_mode()
-        engine.take_events()                             # whatever led to the snapshot is in the snapshot
+        engine.take_events()  # whatever led to the snapshot is in the snapshot
         # A new numbering: every watcher gets the snapshot, and nobody can resume across.
         self.history.begin(engine.recorder.seq, "")
         self.publish(self, protocol.encode(self.snapshot()))
@@ -83,15 +91,24 @@ class Room:
         """The snapshot message: the whole state, which replaces whatever a client had."""
         if self.engine is not None:
             return {**self.engine.snapshot(), "life": self.history.life}
-        return {"v": protocol.VERSION, "type": "snapshot", "room": self.name, "seq": self.placeholder["seq"],
-                "life": self.history.life, "state": self.placeholder}
+        return {
+            "v": protocol.VERSION,
+            "type": "snapshot",
+            "room": self.name,
+            "seq": self.placeholder["seq"],
+            "life": self.history.life,
+            "state": self.placeholder,
+        }
 
     def journal(self) -> dict[str, Any]:
         """All that is needed to run this room's history again. Raises :class:`CommandRefused` when the beginning was dropped."""
         engine = self.need_engine()
         if not self.journal_complete:
-            raise CommandRefused("journal_incomplete", f"This room has had more than {self.limits.max_journal_entries} commands, so its "
-                                 "journal no longer reaches back to the beginning; reset the room to start a new one.")
+            raise CommandRefused(
+                "journal_incomplete",
+                f"This room has had more than {self.limits.max_journal_entries} commands, so its "
+                "journal no longer reaches back to the beginning; reset the room to start a new one.",
+            )
         return journal_document(engine.journal, self.first_config, self.device, self.model)
 
     # --- events -------------------------------------------------------------------------------------------------------------
@@ -102,8 +119,15 @@ class Room:
             self.engine.set_status(**fields)
             self.flush()
             return
-        event = {"v": protocol.VERSION, "type": "engine", "room": self.name, "seq": self.placeholder["seq"] + 1, "step": 0,
-                 "time": 0.0, "engine": fields}
+        event = {
+            "v": protocol.VERSION,
+            "type": "engine",
+            "room": self.name,
+            "seq": self.placeholder["seq"] + 1,
+            "step": 0,
+            "time": 0.0,
+            "engine": fields,
+        }
         states.apply_event(self.placeholder, event)
         self._emit(event)
 
@@ -127,7 +151,7 @@ class Room:
         text = protocol.encode(event)
         self.history.append(event["seq"], text)
         if self.history.wants_checkpoint:
-            self.history.checkpoint(event["seq"], "")    # no state here: the page process keeps those
+            self.history.checkpoint(event["seq"], "")  # no state here: the page process keeps those
         self.publish(self, text)
 
     # --- stepping -----------------------------------------------------------------------------------------------------------
@@ -143,16 +167,8 @@ class Room:
         if self.engine.has_work and not self.blocked:
             return self.next_due
         if self.traffic is not None:
-            return max(self.next_due, now + self._traffic_wait())
+            return max(self.next_due, now + self.traffic.wait(self.engine))
         return None
-
-    def _traffic_wait(self) -> float:
-        """Seconds of real time until the workload's next arrival. A simulated clock stands still while nothing runs, so
-        there the next arrival is now."""
-        moment = self.traffic.next_time()
-        if moment is None or self.engine.executor.info.simulated:
-            return 0.0
-        return min(TRAFFIC_NAP, max(0.0, moment - self.engine.now()))
 
     def turn(self, now: float) -> None:
         """Run one step if there is anything to do. Never raises: an engine that fails is reported, not propagated."""
@@ -160,9 +176,9 @@ class Room:
             if self.replay is not None:
                 self.replay.obey_due(self.engine)
             elif self.traffic is not None:
-                self._arrivals()
+                self._arrivals(self.traffic)
             event = self.engine.step()
-        except Exception as problem:             # noqa: BLE001 - whatever it is, the other rooms go on
+        except Exception as problem:  # whatever it is, the other rooms go on
             self._step_failed(problem)
             return
         self.flush()
@@ -172,7 +188,7 @@ class Room:
             self._emit(event)
         self.blocked = event is None
         if self.replay is not None:
-            if self.replay.done(self.engine) or self.blocked and not self.replay.entries:
+            if self.replay.done(self.engine) or (self.blocked and not self.replay.entries):
                 self._replay_done()
             return
         self.step_credit = max(0, self.step_credit - (event is not None))
@@ -182,27 +198,17 @@ class Room:
             self.next_due = max(self.next_due + 1.0 / rate, now)
         self._bound_journal()
 
+    def _arrivals(self, traffic: RoomTraffic) -> None:
+        refusal = traffic.send_due(self)
+        if refusal is not None:
+            self.announce(message=f"A request of the workload was refused: {refusal}")
+        if traffic.done:
+            self.traffic = None
+
     def _bound_journal(self) -> None:
         if len(self.engine.journal) > self.limits.max_journal_entries:
             self.engine.journal.clear()
             self.journal_complete = False
-
-    def _arrivals(self) -> None:
-        """Submit what the workload sends by now."""
-        moment = self.traffic.next_time()
-        if moment is not None and not self.engine.has_work and self.engine.executor.info.simulated:
-            self.engine.executor.clock.advance_to(moment)
-        self.traffic_ids.intersection_update(self.visitor_of)
-        refusal = None
-        for tokens, params, text in self.traffic.due(self.engine.now(), self.engine.step_index, len(self.traffic_ids)):
-            try:
-                self.traffic_ids.update(self.submit(tokens, params, prompt_text=text, visitor=self.traffic_owner))
-            except RequestRefused as problem:
-                refusal = problem.message
-        if refusal is not None:
-            self.announce(message=f"A request of the workload was refused: {refusal}")
-        if self.traffic.done:
-            self.traffic = None
 
     # --- when a step fails ------------------------------------------------------------------------------------------------------
 
@@ -216,19 +222,26 @@ class Room:
         unfinished = [request for request in self.engine.requests.values() if not request.ended]
         try:
             self._replace_engine()
-        except Exception as second:              # noqa: BLE001
+        except Exception as second:
             log.error("room %s: the engine could not be built again", self.name, exc_info=second)
             self.failed = True
-            self.announce(status="failed", message=f"{sentence}, and the engine could not be built again; reset the room to try once more.")
+            self.announce(
+                status="failed", message=f"{sentence}, and the engine could not be built again; reset the room to try once more."
+            )
             return
         if self.failed:
-            self.announce(status="failed", message=f"{sentence}, for the {self.failures}rd time in a row; {len(unfinished)} unfinished "
-                          "requests were given up. Reset the room to go on.")
+            self.announce(
+                status="failed",
+                message=f"{sentence}, for the {self.failures}rd time in a row; {len(unfinished)} unfinished "
+                "requests were given up. Reset the room to go on.",
+            )
             return
         again = sum(self._queue_again(request) for request in unfinished)
         lost = len(unfinished) - again
-        self.announce(message=f"{sentence}; the engine was built anew and {again} requests were queued again"
-                      + (f", {lost} were lost." if lost else "."))
+        self.announce(
+            message=f"{sentence}; the engine was built anew and {again} requests were queued again"
+            + (f", {lost} were lost." if lost else ".")
+        )
 
     def _replace_engine(self) -> None:
         """A fresh engine with the config in force. The old executor goes first, because memory may not hold two."""
@@ -257,12 +270,13 @@ class Room:
             raise CommandRefused("room_failed", "This room's engine has failed; reset the room first.")
         return self.engine
 
-    def submit(self, tokens: list[int], params: SamplingParams, *, prompt_text: str = "", visitor: str | None = None,
-               seed_index: int = 0) -> list[str]:
+    def submit(
+        self, tokens: list[int], params: SamplingParams, *, prompt_text: str = "", visitor: str | None = None, seed_index: int = 0
+    ) -> list[str]:
         """Queue a request (``params.n`` siblings). Raises :class:`RequestRefused` when it can never run."""
         ids = self.need_engine().submit(tokens, params, prompt_text=prompt_text, visitor=visitor, seed_index=seed_index)
         if self.paused and not self.step_credit:
-            self._set_mode()                             # says that the newcomer waits because of the pause
+            self._set_mode()  # says that the newcomer waits because of the pause
         self.blocked = False
         self.flush()
         return ids
@@ -323,13 +337,8 @@ class Room:
 
     def start_workload(self, values: dict[str, Any], owner: str | None) -> dict[str, Any]:
         """Let a generated workload send its requests. Raises :class:`CommandRefused` for one that cannot be used."""
-        from engine.workload.driver import Traffic
-        from engine.workload.workload import Workload
-        engine = self.need_engine()
-        spec, tokenizer = engine.executor.spec, engine.tokenizer
-        size = min(spec.vocab_size, len(tokenizer)) if tokenizer is not None else spec.vocab_size
-        self.traffic = Traffic(Workload.from_dict(values), size, tokenizer, spec.eos_token_ids)
-        self.traffic_owner, self.traffic_ids, self.blocked = owner, set(), False
+        self.traffic = RoomTraffic(self.need_engine(), values, owner)
+        self.blocked = False
         return {"requests": self.traffic.total}
 
     def stop_workload(self) -> dict[str, Any]:
@@ -365,9 +374,20 @@ class Room:
     def describe(self, visitor: str | None = None, host: bool = False) -> dict[str, Any]:
         """What a list of rooms shows; never who owns it."""
         simulated = bool(self.engine is not None and self.engine.executor.info.simulated)
-        return {"room": self.name, "title": self.title, "yours": host or (visitor is not None and visitor == self.owner),
-                "public": self.public, "device": self.device, "model": self.model, "simulated": simulated, "watchers": self.watchers,
-                "live": len(self.visitor_of), "paused": self.paused, "pace": self.pace, "ready": self.engine is not None and not self.failed}
+        return {
+            "room": self.name,
+            "title": self.title,
+            "yours": host or (visitor is not None and visitor == self.owner),
+            "public": self.public,
+            "device": self.device,
+            "model": self.model,
+            "simulated": simulated,
+            "watchers": self.watchers,
+            "live": len(self.visitor_of),
+            "paused": self.paused,
+            "pace": self.pace,
+            "ready": self.engine is not None and not self.failed,
+        }
 
     def close(self) -> None:
         if self.engine is not None:

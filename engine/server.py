@@ -8,6 +8,7 @@ the process anyway; browsers are kept out by the origin check, since any web pag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
 import logging
@@ -39,14 +40,26 @@ MAX_MALFORMED = 200
 class EngineServer:
     """Serves one provider's rooms. :meth:`start` opens the port at once and loads the model in the background."""
 
-    def __init__(self, provider: Provider, *, config: EngineConfig | None = None, device: str = "model", limits: Limits | None = None,
-                 token: str | None = None, origins: tuple[str, ...] = (), main_open: bool = True, pace: float = 0.0) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        config: EngineConfig | None = None,
+        device: str = "model",
+        limits: Limits | None = None,
+        token: str | None = None,
+        origins: tuple[str, ...] = (),
+        main_open: bool = True,
+        pace: float = 0.0,
+    ) -> None:
         self.provider = provider
         self.limits = limits or Limits()
         self.token = token
         self.origins = frozenset(origins)
         self.connections: set[Connection] = set()
-        self.manager = RoomManager(provider, self.limits, self._from_room, closed=self._room_closed, main_config=config, main_device=device)
+        self.manager = RoomManager(
+            provider, self.limits, self._from_room, closed=self._room_closed, main_config=config, main_device=device
+        )
         self.manager.main.pace = pace
         self.commands = Commands(self.manager, self.limits, self._reply, token=token, main_open=main_open)
         # Device thread → event loop, in order. Entries are (kind, …); see _deliver.
@@ -56,7 +69,7 @@ class EngineServer:
         self._server: Server | None = None
         self._trust_local = False
 
-    # --- life -------------------------------------------------------------------------------------------------------------------
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen, start the device thread, begin to load. Returns the port."""
@@ -64,8 +77,18 @@ class EngineServer:
         self._trust_local = self.token is None
         self.manager.start()
         self._server = await serve(
-            self._serve_connection, host, port, process_request=self._process_request, max_size=self.limits.max_message_bytes,
-            max_queue=8, compression=None, ping_interval=20, ping_timeout=20, close_timeout=2, server_header=None)
+            self._serve_connection,
+            host,
+            port,
+            process_request=self._process_request,
+            max_size=self.limits.max_message_bytes,
+            max_queue=8,
+            compression=None,
+            ping_interval=20,
+            ping_timeout=20,
+            close_timeout=2,
+            server_header=None,
+        )
         threading.Thread(target=self._load, name="loader", daemon=True).start()
         return self._server.sockets[0].getsockname()[1]
 
@@ -74,7 +97,9 @@ class EngineServer:
         if manager.main.device == "model":
             manager.post(lambda: manager.main.announce(status="loading", message="The engine is starting."))
             try:
-                self.provider.load(lambda sentence: manager.post(lambda: manager.main.announce(status="loading", message=sentence)))
+                self.provider.load(
+                    lambda sentence: manager.post(lambda: manager.main.announce(status="loading", message=sentence))
+                )
             except BatchscopeError as problem:
                 sentence = problem.message
                 manager.post(lambda: manager.main.announce(status="failed", message=sentence))
@@ -89,7 +114,7 @@ class EngineServer:
             await self._server.wait_closed()
         await asyncio.to_thread(self.manager.stop)
 
-    # --- device thread → event loop ------------------------------------------------------------------------------------------------
+    # --- device thread → event loop --------------------------------------------------------------------------------------
 
     def _from_room(self, room: Room, text: str) -> None:
         self._put(("event", room.name, text))
@@ -109,10 +134,8 @@ class EngineServer:
         # One wake-up for a burst. The flag is cleared before the queue is read, so an entry is never left behind.
         if not self._scheduled and self._loop is not None and not self._loop.is_closed():
             self._scheduled = True
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop was closed in between: the process is ending
                 self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:                     # the loop was closed in between: the process is ending
-                pass
 
     def _deliver(self) -> None:
         self._scheduled = False
@@ -154,28 +177,46 @@ class EngineServer:
             known = self.manager.rooms.get(room)
             if known is not None:
                 known.watchers = count
+
         self.manager.post(note)
 
-    # --- connections -----------------------------------------------------------------------------------------------------------------
+    # --- connections -------------------------------------------------------------------------------------------------------
 
     def _process_request(self, socket: ServerConnection, request: Request) -> Response | None:
         """Before the handshake: the health check, the origin check and the cap on connections."""
         if request.path.split("?")[0] == "/healthz":
             main = self.manager.main
-            response = socket.respond(HTTPStatus.OK, json.dumps({"ready": main.engine is not None and not main.failed,
-                                                                 "rooms": len(self.manager.rooms), "model": self.provider.model_name}) + "\n")
+            response = socket.respond(
+                HTTPStatus.OK,
+                json.dumps(
+                    {
+                        "ready": main.engine is not None and not main.failed,
+                        "rooms": len(self.manager.rooms),
+                        "model": self.provider.model_name,
+                    }
+                )
+                + "\n",
+            )
             response.headers["Content-Type"] = "application/json"
             return response
         origin = request.headers.get("Origin")
         if origin is not None and origin not in self.origins:
-            return socket.respond(HTTPStatus.FORBIDDEN, "Web pages may not connect to the engine; they connect to the page process.\n")
+            return socket.respond(
+                HTTPStatus.FORBIDDEN, "Web pages may not connect to the engine; they connect to the page process.\n"
+            )
         if len(self.connections) >= self.limits.max_connections:
-            return socket.respond(HTTPStatus.SERVICE_UNAVAILABLE, f"There are {len(self.connections)} connections already; try again later.\n")
+            return socket.respond(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"There are {len(self.connections)} connections already; try again later.\n"
+            )
         return None
 
     async def _serve_connection(self, socket: ServerConnection) -> None:
-        connection = Connection(socket, trusted=self._trust_local and _is_local(socket.remote_address),
-                                rate=self.limits.messages_per_second, burst=self.limits.message_burst)
+        connection = Connection(
+            socket,
+            trusted=self._trust_local and _is_local(socket.remote_address),
+            rate=self.limits.messages_per_second,
+            burst=self.limits.message_burst,
+        )
         self.connections.add(connection)
         writer = asyncio.create_task(connection.write_forever(lambda room: self._send_snapshot(connection, room)))
         try:
@@ -195,7 +236,9 @@ class EngineServer:
         async for frame in connection.socket:
             try:
                 if not connection.trusted and not connection.bucket.take(asyncio.get_running_loop().time()):
-                    raise CommandRefused("too_fast", f"More than {self.limits.messages_per_second:g} messages a second; slow down.")
+                    raise CommandRefused(
+                        "too_fast", f"More than {self.limits.messages_per_second:g} messages a second; slow down."
+                    )
                 command = protocol.parse_command(frame)
             except CommandRefused as problem:
                 connection.answer(protocol.error(getattr(problem, "id", None), problem))
@@ -208,9 +251,13 @@ class EngineServer:
                 await self._execute(connection, command)
             except BatchscopeError as problem:
                 connection.answer(protocol.error(command.id, problem))
-            except Exception as problem:             # noqa: BLE001 - one bad command must not end the connection
+            except Exception as problem:  # one bad command must not end the connection
                 log.exception("command %s failed", command.name)
-                connection.answer(protocol.error(command.id, CommandRefused("internal_error", f"{command.name} failed ({type(problem).__name__}).")))
+                connection.answer(
+                    protocol.error(
+                        command.id, CommandRefused("internal_error", f"{command.name} failed ({type(problem).__name__}).")
+                    )
+                )
             if connection.bad_tokens >= MAX_BAD_TOKENS:
                 await self._close(connection, 1008, "too many wrong tokens")
                 return
@@ -224,11 +271,13 @@ class EngineServer:
 
     def _send_snapshot(self, connection: Connection, name: str) -> None:
         """For a client that has caught up after losing events of a room."""
+
         def job() -> None:
             room = self.manager.rooms.get(name)
             if room is not None:
                 room.flush()
                 self._put(("answer", connection, None, [protocol.encode(room.snapshot())], name))
+
         self.manager.post(job)
 
     @staticmethod
@@ -241,4 +290,4 @@ def _is_local(address: Any) -> bool:
     try:
         return ipaddress.ip_address(address[0]).is_loopback
     except (ValueError, TypeError, IndexError):
-        return True                                  # a Unix socket has no address, and is on this machine
+        return True  # a Unix socket has no address, and is on this machine

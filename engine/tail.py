@@ -39,6 +39,7 @@ async def follow(options: argparse.Namespace) -> int:
         left -= 1
         if left == 0:
             finished.set()
+
     token = os.environ.get(options.token_env) if options.token_env else None
     async with EngineClient(options.url, token=token, on_event=show) as client:
         await client.subscribe(options.room)

@@ -68,7 +68,9 @@ def _from_this_machine(scope: Mapping[str, Any]) -> bool:
     give themselves away by their headers.
     """
     client = scope.get("client")
-    if client is None or any(_header(scope, name) for name in (b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"forwarded", b"via")):
+    if client is None or any(
+        _header(scope, name) for name in (b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"forwarded", b"via")
+    ):
         return False
     try:
         local = ipaddress.ip_address(client[0]).is_loopback
@@ -103,13 +105,28 @@ def security_headers(frame_ancestors: str) -> list[tuple[bytes, bytes]]:
     Gradio's page needs inline scripts, inline styles and ``eval`` (its components compile their ``js_on_load``); everything
     else is kept to this origin: no script, font, image or connection from or to anywhere else.
     """
-    policy = "; ".join((
-        "default-src 'self'", "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:", "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:", "font-src 'self' data:", "connect-src 'self' data: blob:", "worker-src 'self' blob:",
-        "object-src 'none'", "base-uri 'self'", "form-action 'self'", f"frame-ancestors {frame_ancestors}"))
-    return [(b"content-security-policy", policy.encode()), (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"), (b"cross-origin-opener-policy", b"same-origin"),
-            (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=()")]
+    policy = "; ".join(
+        (
+            "default-src 'self'",
+            "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self' data: blob:",
+            "worker-src 'self' blob:",
+            "object-src 'none'",
+            "base-uri 'self'",
+            "form-action 'self'",
+            f"frame-ancestors {frame_ancestors}",
+        )
+    )
+    return [
+        (b"content-security-policy", policy.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=()"),
+    ]
 
 
 class SecurityHeaders:
@@ -130,4 +147,5 @@ class SecurityHeaders:
                 kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
                 message = {**message, "headers": kept + self.headers}
             await send(message)
+
         await self.app(scope, receive, send_with_headers)

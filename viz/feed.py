@@ -31,11 +31,11 @@ class Feed:
         self.unfinished = Unfinished()
         self.viewers: set[Any] = set()
         self.listeners: set[Listener] = set()
-        self.description: dict[str, Any] = {}        # as the engine described the room, to create it again after a restart
+        self.description: dict[str, Any] = {}  # as the engine described the room, to create it again after a restart
         self.owner: str | None = None
-        self.ready = False                           # a snapshot has come from the engine that runs now
-        self.restoring = False                       # a new engine runs, and our requests are not all queued again yet
-        self._tainted = False                        # holds an event of our own, which the engine never numbered
+        self.ready = False  # a snapshot has come from the engine that runs now
+        self.restoring = False  # a new engine runs, and our requests are not all queued again yet
+        self._tainted = False  # holds an event of our own, which the engine never numbered
         self._snapshot: tuple[int, str, str] | None = None
 
     def receive(self, state: dict[str, Any], message: dict[str, Any], text: str) -> None:
@@ -65,8 +65,15 @@ class Feed:
 
     def interject(self, engine: dict[str, Any]) -> None:
         """Tell the viewers something about the engine that the engine cannot say itself, because it is gone."""
-        event = {"v": protocol.VERSION, "type": "engine", "room": self.room, "seq": self.state["seq"] + 1, "step": self.state["step"],
-                 "time": self.state["time"], "engine": engine}
+        event = {
+            "v": protocol.VERSION,
+            "type": "engine",
+            "room": self.room,
+            "seq": self.state["seq"] + 1,
+            "step": self.state["step"],
+            "time": self.state["time"],
+            "engine": engine,
+        }
         self.state["seq"] += 1
         self.state["engine"] = {**self.state["engine"], **engine}
         self._tainted, self.ready = True, False
@@ -81,8 +88,14 @@ class Feed:
             viewer.event(self.room, text)
 
     def _snapshot_message(self) -> dict[str, Any]:
-        return {"v": protocol.VERSION, "type": "snapshot", "room": self.room, "seq": self.state["seq"], "life": self.history.life,
-                "state": self.state}
+        return {
+            "v": protocol.VERSION,
+            "type": "snapshot",
+            "room": self.room,
+            "seq": self.state["seq"],
+            "life": self.history.life,
+            "state": self.state,
+        }
 
     def snapshot_text(self) -> str:
         """The snapshot message as of the last event; made at most once for each event, however many ask."""
@@ -93,5 +106,8 @@ class Feed:
 
     def unfinished_of(self, visitor: str) -> list[str]:
         """Ids of a visitor's requests that have not ended."""
-        return [name for name, request in self.state["requests"].items()
-                if request["visitor"] == visitor and request["state"] not in ENDED_STATES]
+        return [
+            name
+            for name, request in self.state["requests"].items()
+            if request["visitor"] == visitor and request["state"] not in ENDED_STATES
+        ]

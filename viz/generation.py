@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,13 +30,13 @@ class Answer:
 
 
 class Generation:
-    """A set of requests followed together. Call :meth:`submit` once, then :meth:`pieces` or :meth:`wait`; always :meth:`close`."""
+    """Requests followed together. Call :meth:`submit` once, then :meth:`pieces` or :meth:`wait`; always :meth:`close`."""
 
     def __init__(self, hub: Hub, feed: Feed) -> None:
         self.hub, self.feed = hub, feed
         self.answers: dict[str, Answer] = {}
         self.ids: list[str] = []
-        self._early: list[dict[str, Any]] = []           # messages that came before the answer to `submit`
+        self._early: list[dict[str, Any]] = []  # messages that came before the answer to `submit`
         self._pieces: asyncio.Queue[tuple[Answer, str, dict[str, Any] | None]] = asyncio.Queue()
         self._lost: str | None = None
         self._role = self._visitor = ""
@@ -133,10 +134,12 @@ class Generation:
         for name, answer in self.answers.items():
             request = state["requests"].get(name)
             if request is None:
-                self._end(answer, "failed", "The connection to the engine was lost for too long; the end of this answer was missed.")
+                self._end(
+                    answer, "failed", "The connection to the engine was lost for too long; the end of this answer was missed."
+                )
                 continue
             if request["outputs"] > answer.outputs:
-                self._pieces.put_nowait((answer, request["text"][len(answer.text):], None))
+                self._pieces.put_nowait((answer, request["text"][len(answer.text) :], None))
                 answer.text, answer.outputs = request["text"], request["outputs"]
             if request["state"] in ENDED_STATES:
                 self._end(answer, request["state"], request["reason"])
@@ -146,7 +149,7 @@ class Generation:
         for answer in self.answers.values():
             self._end(answer, "failed", sentence)
 
-    # --- for the client -------------------------------------------------------------------------------------------------------------
+    # --- for the client ---------------------------------------------------------------------------------------------------
 
     async def pieces(self) -> AsyncIterator[tuple[Answer, str, dict[str, Any] | None]]:
         """(answer, new text, its token event or None) as they come; ends when every answer has."""
@@ -164,10 +167,10 @@ class Generation:
     async def cancel(self) -> None:
         for name, answer in list(self.answers.items()):
             if answer.finish is None:
-                try:
-                    await self.hub.command("cancel", role=protocol.VIEWER, visitor=self._visitor, room=self.feed.room, request=name)
-                except BatchscopeError:
-                    pass                     # it has just ended, or the engine is gone
+                with contextlib.suppress(BatchscopeError):  # it has just ended, or the engine is gone
+                    await self.hub.command(
+                        "cancel", role=protocol.VIEWER, visitor=self._visitor, room=self.feed.room, request=name
+                    )
 
     def close(self) -> None:
         self.feed.listeners.discard(self._listen)

@@ -18,9 +18,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 log = logging.getLogger("batchscope.page")
 
 STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Batchscope</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="1"><link rel="icon" href="data:,">
-<style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;text-align:center}
-p{margin:.3em;opacity:.8}</style></head><body><h1>Batchscope</h1><p role="status">The page is being put together; it opens by itself in a moment.</p>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="1">
+<link rel="icon" href="data:,"><style>:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;text-align:center}
+p{margin:.3em;opacity:.8}</style></head><body><h1>Batchscope</h1>
+<p role="status">The page is being put together; it opens by itself in a moment.</p>
 <p lang="ko">화면을 준비하고 있습니다. 잠시 후 저절로 열립니다.</p></body></html>"""
 
 
@@ -49,7 +51,7 @@ class GradioPage:
             async with app.router.lifespan_context(app):
                 self.app = app
                 await self._stop.wait()
-        except Exception as problem:                 # noqa: BLE001 - the rest of the server goes on and says what is wrong
+        except Exception as problem:  # the rest of the server goes on and says what is wrong
             log.exception("the page could not be built")
             self.failed = f"The page could not be built ({type(problem).__name__}: {str(problem)[:300]})."
 
@@ -66,10 +68,11 @@ class GradioPage:
             result, problem = None, None
             try:
                 result = self.build()
-            except Exception as error:               # noqa: BLE001 - handed to whoever waits
+            except Exception as error:  # handed to whoever waits
                 problem = error
             with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
                 loop.call_soon_threadsafe(finish, result, problem)
+
         threading.Thread(target=work, name="page-builder", daemon=True).start()
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({future, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -100,5 +103,6 @@ def build_gradio(root_path: str) -> Any:
     from fastapi import FastAPI
 
     from viz.page import build_page, mount_arguments
+
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     return gr.mount_gradio_app(app, build_page(), path="/", root_path=root_path or None, **mount_arguments())

@@ -19,9 +19,9 @@ from viz.feed import Feed
 log = logging.getLogger("batchscope.hub")
 
 MAIN = "main"
-LINGER = 30.0                  # seconds a room is followed after its last viewer has left
-RETRY_WAIT = (0.2, 5.0)        # first and longest pause between two attempts to reach the engine
-READY_TIMEOUT = 300.0          # for the model to load again after a restart
+LINGER = 30.0  # seconds a room is followed after its last viewer has left
+RETRY_WAIT = (0.2, 5.0)  # first and longest pause between two attempts to reach the engine
+READY_TIMEOUT = 300.0  # for the model to load again after a restart
 
 
 class EngineSource(Protocol):
@@ -50,7 +50,7 @@ class Hub:
         self._presence_due = False
         self._tasks: set[asyncio.Task] = set()
 
-    # --- life -------------------------------------------------------------------------------------------------------------------
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         await self.source.start()
@@ -79,14 +79,14 @@ class Hub:
                 await client.closed.wait()
             except (ConnectionLost, BatchscopeError) as problem:
                 log.warning("no connection to the engine: %s", problem)
-            except Exception:                            # noqa: BLE001 - the hub must outlive whatever happens here
+            except Exception:  # the hub must outlive whatever happens here
                 log.exception("following the engine failed")
             finally:
                 with contextlib.suppress(Exception):
                     await client.close()
             if self.connected:
                 self.connected = False
-                await asyncio.sleep(0.1)                 # the supervisor learns a moment later how the process ended
+                await asyncio.sleep(0.1)  # the supervisor learns a moment later how the process ended
                 self._engine_lost()
             await asyncio.sleep(wait)
             wait = min(RETRY_WAIT[1], wait * 2)
@@ -112,7 +112,7 @@ class Hub:
         for feed in self.feeds.values():
             feed.interject({"status": "failed", "message": f"{why} It is being started again.{note}"})
 
-    # --- after a restart of the engine --------------------------------------------------------------------------------------------
+    # --- after a restart of the engine ----------------------------------------------------------------------------------
 
     async def _restore(self, client: EngineClient, before: dict[str, dict[str, Any]], interrupted: dict[str, list[Any]]) -> None:
         """Bring rooms, configs and unfinished requests back into a new engine process."""
@@ -126,7 +126,7 @@ class Hub:
                 self._drop(room, problem.message)
             except ConnectionLost:
                 return
-            except Exception:                            # noqa: BLE001 - one room's trouble must not cost the others their requests
+            except Exception:  # one room's trouble must not cost the others their requests
                 log.exception("room %s could not be restored", room)
                 self._drop(room, "The room was lost when the engine was started again.")
 
@@ -145,8 +145,16 @@ class Hub:
         if room != MAIN:
             about = feed.description
             behalf = {"role": protocol.HOST, "visitor": feed.owner} if feed.owner else host
-            await client.command("create_room", on_behalf=behalf, name=room, title=about.get("title", ""), public=about.get("public", False),
-                                 device=about.get("device"), model=about.get("model"), **({"config": config} if config else {}))
+            await client.command(
+                "create_room",
+                on_behalf=behalf,
+                name=room,
+                title=about.get("title", ""),
+                public=about.get("public", False),
+                device=about.get("device"),
+                model=about.get("model"),
+                **({"config": config} if config else {}),
+            )
             await client.subscribe(room)
         elif config is not None and client.state(MAIN)["config"] != config:
             await client.command("configure", on_behalf=host, room=room, changes=config)
@@ -155,8 +163,12 @@ class Hub:
         renamed, lost = {}, []
         for request in interrupted:
             try:
-                result = await client.command("submit", on_behalf={"role": protocol.HOST, "visitor": request.visitor or "restored"},
-                                              room=room, **request.submission())
+                result = await client.command(
+                    "submit",
+                    on_behalf={"role": protocol.HOST, "visitor": request.visitor or "restored"},
+                    room=room,
+                    **request.submission(),
+                )
                 renamed[request.id] = result["ids"][0]
             except CommandRefused as problem:
                 lost.append({"id": request.id, "message": problem.message})
@@ -167,7 +179,7 @@ class Hub:
             listener(message)
         feed.restoring = False
 
-    # --- from the engine ----------------------------------------------------------------------------------------------------------
+    # --- from the engine ------------------------------------------------------------------------------------------------
 
     def _received(self, room: str, message: dict[str, Any], text: str) -> None:
         feed = self.feeds.get(room)
@@ -190,7 +202,7 @@ class Hub:
         for listener in list(feed.listeners):
             listener({"type": "room_closed", "room": room})
 
-    # --- watching -----------------------------------------------------------------------------------------------------------------
+    # --- watching -------------------------------------------------------------------------------------------------------
 
     async def feed(self, room: str) -> Feed:
         """The feed of a room, followed from now on. Raises :class:`CommandRefused` when there is no such room."""
@@ -243,12 +255,14 @@ class Hub:
         with contextlib.suppress(CommandRefused, ConnectionLost):
             await self.client.unsubscribe(room)
 
-    # --- commands -----------------------------------------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------------------------------
 
     def _client(self) -> EngineClient:
         if self.client is None or not self.connected:
-            raise CommandRefused("engine_down", f"The engine is not running right now. {self.source.last_words or 'It is being started.'} "
-                                 "Try again in a moment.")
+            raise CommandRefused(
+                "engine_down",
+                f"The engine is not running right now. {self.source.last_words or 'It is being started.'} Try again in a moment.",
+            )
         return self.client
 
     async def command(self, name: str, /, *, role: str, visitor: str, **fields: Any) -> Any:
@@ -264,7 +278,7 @@ class Hub:
         feed.description, feed.owner = description, visitor
         self.unwatch(description["room"])
 
-    # --- presence -----------------------------------------------------------------------------------------------------------------
+    # --- presence -------------------------------------------------------------------------------------------------------
 
     def presence_changed(self) -> None:
         """Tell everybody how many watch, at most twice a second."""
@@ -276,7 +290,9 @@ class Hub:
         self._presence_due = False
         for room, feed in self.feeds.items():
             if feed.viewers:
-                text = protocol.encode({"type": "presence", "room": room, "viewers": len(feed.viewers), "total": len(self.viewers)})
+                text = protocol.encode(
+                    {"type": "presence", "room": room, "viewers": len(feed.viewers), "total": len(self.viewers)}
+                )
                 for viewer in feed.viewers:
                     viewer.event(room, text)
 
@@ -285,12 +301,22 @@ class Hub:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- facts --------------------------------------------------------------------------------------------------------------------
+    # --- facts ----------------------------------------------------------------------------------------------------------
 
     def health(self) -> dict[str, Any]:
         """The state of both processes."""
         main = self.feeds[MAIN].state
-        engine = {**self.source.status(), "connected": self.connected, "status": main["engine"].get("status"),
-                  "message": main["engine"].get("message", ""), "model": main["engine"].get("model"), "step": main["step"]}
+        engine = {
+            **self.source.status(),
+            "connected": self.connected,
+            "status": main["engine"].get("status"),
+            "message": main["engine"].get("message", ""),
+            "model": main["engine"].get("model"),
+            "step": main["step"],
+        }
         ready = self.connected and self.feeds[MAIN].ready and main["layout"] is not None and engine["status"] != "failed"
-        return {"ready": ready, "page": {"status": "ok", "viewers": len(self.viewers), "rooms": len(self.feeds)}, "engine": engine}
+        return {
+            "ready": ready,
+            "page": {"status": "ok", "viewers": len(self.viewers), "rooms": len(self.feeds)},
+            "engine": engine,
+        }

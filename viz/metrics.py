@@ -39,13 +39,30 @@ class Metrics:
         self.hub = hub
         self.registry = CollectorRegistry()
         labels = ("room", "model_name")
-        self.ttft = Histogram(f"{PREFIX}time_to_first_token_seconds", "From arrival to the first token.", labels,
-                              buckets=TTFT_BUCKETS, registry=self.registry)
-        self.itl = Histogram(f"{PREFIX}inter_token_latency_seconds", "Between two tokens of a request.", labels,
-                             buckets=ITL_BUCKETS, registry=self.registry)
-        self.e2e = Histogram(f"{PREFIX}e2e_request_latency_seconds", "From arrival to the end.", labels,
-                             buckets=E2E_BUCKETS, registry=self.registry)
-        self.ended = Counter(f"{PREFIX}request_success", "Requests that ended, by reason.", (*labels, "finished_reason"), registry=self.registry)
+        self.ttft = Histogram(
+            f"{PREFIX}time_to_first_token_seconds",
+            "From arrival to the first token.",
+            labels,
+            buckets=TTFT_BUCKETS,
+            registry=self.registry,
+        )
+        self.itl = Histogram(
+            f"{PREFIX}inter_token_latency_seconds",
+            "Between two tokens of a request.",
+            labels,
+            buckets=ITL_BUCKETS,
+            registry=self.registry,
+        )
+        self.e2e = Histogram(
+            f"{PREFIX}e2e_request_latency_seconds",
+            "From arrival to the end.",
+            labels,
+            buckets=E2E_BUCKETS,
+            registry=self.registry,
+        )
+        self.ended = Counter(
+            f"{PREFIX}request_success", "Requests that ended, by reason.", (*labels, "finished_reason"), registry=self.registry
+        )
         self.restarts = Gauge(f"{PREFIX}engine_restarts", "Times the engine process was started again.", registry=self.registry)
         self.viewers = Gauge(f"{PREFIX}viewers", "Connected browsers.", registry=self.registry)
         self.registry.register(self)
@@ -98,7 +115,7 @@ class Metrics:
         yield from (running, waiting, usage, *counters.values())
 
     def describe(self) -> list[Any]:
-        return []                            # the families depend on what is followed
+        return []  # the families depend on what is followed
 
     def text(self) -> bytes:
         self.restarts.set(self.hub.source.status().get("restarts", 0))

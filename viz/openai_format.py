@@ -19,14 +19,49 @@ class Style(Enum):
 
 
 #: theirs → our sampling parameter
-RENAMED = {"max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "temperature": "temperature", "top_p": "top_p",
-           "top_k": "top_k", "min_p": "min_p", "seed": "seed", "stop": "stop", "n": "n", "repetition_penalty": "repetition_penalty",
-           "ignore_eos": "ignore_eos"}
+RENAMED = {
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "seed": "seed",
+    "stop": "stop",
+    "n": "n",
+    "repetition_penalty": "repetition_penalty",
+    "ignore_eos": "ignore_eos",
+}
 #: accepted when they ask for nothing that is not done here
-NEUTRAL = {"frequency_penalty": (0, 0.0), "presence_penalty": (0, 0.0), "echo": (False,), "best_of": (1,), "suffix": ("",),
-           "logit_bias": ({},), "tools": ([],), "parallel_tool_calls": (True, False), "store": (False,)}
-IGNORED = {"user", "metadata", "service_tier", "stream_options", "model", "stream", "prompt", "messages", "logprobs", "top_logprobs",
-           "response_format", "tool_choice", "return_token_ids", "min_tokens", "skip_special_tokens", "use_beam_search"}
+NEUTRAL = {
+    "frequency_penalty": (0, 0.0),
+    "presence_penalty": (0, 0.0),
+    "echo": (False,),
+    "best_of": (1,),
+    "suffix": ("",),
+    "logit_bias": ({},),
+    "tools": ([],),
+    "parallel_tool_calls": (True, False),
+    "store": (False,),
+}
+IGNORED = {
+    "user",
+    "metadata",
+    "service_tier",
+    "stream_options",
+    "model",
+    "stream",
+    "prompt",
+    "messages",
+    "logprobs",
+    "top_logprobs",
+    "response_format",
+    "tool_choice",
+    "return_token_ids",
+    "min_tokens",
+    "skip_special_tokens",
+    "use_beam_search",
+}
 DEFAULT_MAX_TOKENS = {Style.TEXT: 16, Style.CHAT: 256}
 
 
@@ -49,7 +84,7 @@ def read_body(body: dict[str, Any], style: Style) -> Wanted:
             raise CommandRefused("unsupported", f"{name} is not supported by this server.")
         if name not in NEUTRAL and name not in RENAMED and name not in IGNORED:
             raise CommandRefused("unknown_field", f"There is no field {str(name)[:40]!r} in this endpoint.")
-    kind = (body.get("response_format") or {"type": "text"})
+    kind = body.get("response_format") or {"type": "text"}
     if not isinstance(kind, dict) or kind.get("type") != "text":
         raise CommandRefused("unsupported", "response_format can only be text here.")
     params = {ours: body[theirs] for theirs, ours in RENAMED.items() if body.get(theirs) is not None}
@@ -90,7 +125,9 @@ def _message(message: Any) -> Any:
         return message
     content = message.get("content")
     if isinstance(content, list):
-        if any(not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str) for part in content):
+        if any(
+            not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str) for part in content
+        ):
             raise CommandRefused("unsupported", "Only text content is supported.")
         content = "".join(part["text"] for part in content)
     role = "system" if message.get("role") == "developer" else message.get("role")
@@ -101,7 +138,9 @@ def _logprobs(body: dict[str, Any], style: Style, params: dict[str, Any]) -> boo
     if style is Style.CHAT:
         if not body.get("logprobs"):
             return False
-        params["logprobs"] = max(1, body.get("top_logprobs") or 0) if isinstance(body.get("top_logprobs"), (int, type(None))) else -1
+        params["logprobs"] = (
+            max(1, body.get("top_logprobs") or 0) if isinstance(body.get("top_logprobs"), (int, type(None))) else -1
+        )
         return True
     if body.get("logprobs") is None or body["logprobs"] is False:
         return False
@@ -110,6 +149,7 @@ def _logprobs(body: dict[str, Any], style: Style, params: dict[str, Any]) -> boo
 
 
 # --- answers ------------------------------------------------------------------------------------------------------------------
+
 
 def completion_body(generation: Generation, style: Style, head: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
     choices = []
@@ -125,12 +165,17 @@ def completion_body(generation: Generation, style: Style, head: dict[str, Any], 
     return {**head, "object": style.value, "choices": choices, "usage": usage(generation)}
 
 
-async def stream_chunks(generation: Generation, style: Style, head: dict[str, Any], wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
+async def stream_chunks(
+    generation: Generation, style: Style, head: dict[str, Any], wanted: Wanted
+) -> AsyncIterator[dict[str, Any]]:
     """The chunks of a streamed answer. Raises :class:`CommandRefused` when a request failed."""
     head = {**head, "object": "chat.completion.chunk" if style is Style.CHAT else style.value}
     if style is Style.CHAT:
         for answer in generation.in_order():
-            yield {**head, "choices": [{"index": answer.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+            yield {
+                **head,
+                "choices": [{"index": answer.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}],
+            }
     ended: set[int] = set()
     async for answer, text, token in generation.pieces():
         if answer.failed is not None:
@@ -147,7 +192,12 @@ async def stream_chunks(generation: Generation, style: Style, head: dict[str, An
 
 def _piece(style: Style, index: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
     if style is Style.CHAT:
-        return {"index": index, "delta": {"content": text} if text or finish is None else {}, "finish_reason": finish, "logprobs": logprobs}
+        return {
+            "index": index,
+            "delta": {"content": text} if text or finish is None else {},
+            "finish_reason": finish,
+            "logprobs": logprobs,
+        }
     return {"index": index, "text": text, "finish_reason": finish, "logprobs": logprobs}
 
 
@@ -157,16 +207,29 @@ def _finish(answer: Answer) -> str:
 
 def _logprobs_body(tokens: list[dict[str, Any]], style: Style) -> dict[str, Any]:
     if style is Style.CHAT:
-        return {"content": [{"token": token["text"], "logprob": token.get("logprob", 0.0), "bytes": list(token["text"].encode()),
-                             "top_logprobs": [{"token": f"token_id:{other}", "logprob": value, "bytes": None}
-                                              for other, value in token.get("top", ())]} for token in tokens]}
+        return {
+            "content": [
+                {
+                    "token": token["text"],
+                    "logprob": token.get("logprob", 0.0),
+                    "bytes": list(token["text"].encode()),
+                    "top_logprobs": [
+                        {"token": f"token_id:{other}", "logprob": value, "bytes": None} for other, value in token.get("top", ())
+                    ],
+                }
+                for token in tokens
+            ]
+        }
     offsets, place = [], 0
     for token in tokens:
         offsets.append(place)
         place += len(token["text"])
-    return {"tokens": [token["text"] for token in tokens], "token_logprobs": [token.get("logprob", 0.0) for token in tokens],
-            "top_logprobs": [{f"token_id:{other}": value for other, value in token.get("top", ())} for token in tokens],
-            "text_offset": offsets}
+    return {
+        "tokens": [token["text"] for token in tokens],
+        "token_logprobs": [token.get("logprob", 0.0) for token in tokens],
+        "top_logprobs": [{f"token_id:{other}": value for other, value in token.get("top", ())} for token in tokens],
+        "text_offset": offsets,
+    }
 
 
 def usage(generation: Generation) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
-from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -29,8 +28,13 @@ class Routes:
         self._histories = asyncio.Semaphore(MAX_HISTORIES_AT_ONCE)
 
     def all(self) -> list[Route]:
-        return [Route("/healthz", self.healthz), Route("/readyz", self.readyz), Route("/metrics", self.prometheus),
-                Route("/api/rooms/{room}/history", self.history), Route("/api/rooms/{room}/qr.svg", self.qr)]
+        return [
+            Route("/healthz", self.healthz),
+            Route("/readyz", self.readyz),
+            Route("/metrics", self.prometheus),
+            Route("/api/rooms/{room}/history", self.history),
+            Route("/api/rooms/{room}/qr.svg", self.qr),
+        ]
 
     async def healthz(self, request: Request) -> Response:
         """The state of both processes; 200 as long as the page process can say so."""
@@ -39,8 +43,11 @@ class Routes:
     async def readyz(self, request: Request) -> Response:
         """200 when prompts are answered, 503 while the engine is loading or down."""
         health = self.hub.health()
-        return JSONResponse({"ready": health["ready"], "message": health["engine"]["message"]}, 200 if health["ready"] else 503,
-                            headers={"Cache-Control": "no-store"})
+        return JSONResponse(
+            {"ready": health["ready"], "message": health["engine"]["message"]},
+            200 if health["ready"] else 503,
+            headers={"Cache-Control": "no-store"},
+        )
 
     async def prometheus(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -58,12 +65,16 @@ class Routes:
         texts = feed.history.replay(start)
         async with self._histories:
             body = await asyncio.to_thread(_compressed, texts)
-        return Response(body, media_type="application/x-ndjson",
-                        headers={"Content-Encoding": "gzip", "Cache-Control": "no-store", "Vary": "Accept-Encoding"})
+        return Response(
+            body,
+            media_type="application/x-ndjson",
+            headers={"Content-Encoding": "gzip", "Cache-Control": "no-store", "Vary": "Accept-Encoding"},
+        )
 
     async def qr(self, request: Request) -> Response:
         """A QR code (SVG) of the address that opens a room."""
         import segno
+
         room = request.path_params["room"]
         if not room.replace("-", "").isalnum() or len(room) > 24:
             return PlainTextResponse("A room's code has letters, digits and dashes.\n", 404)

@@ -25,8 +25,19 @@ from viz.hub import MAIN, Hub
 from viz.openai_format import Style, completion_body, read_body, stream_chunks
 
 #: Codes of ours → HTTP status; everything else that is refused is the client's mistake.
-STATUS = {"engine_down": 503, "model_loading": 503, "room_failed": 503, "queue_full": 429, "too_many_requests": 429, "too_fast": 429,
-          "no_such_room": 404, "main_is_a_show": 403, "unknown_model": 404, "too_large": 413, "bad_key": 401}
+STATUS = {
+    "engine_down": 503,
+    "model_loading": 503,
+    "room_failed": 503,
+    "queue_full": 429,
+    "too_many_requests": 429,
+    "too_fast": 429,
+    "no_such_room": 404,
+    "main_is_a_show": 403,
+    "unknown_model": 404,
+    "too_large": 413,
+    "bad_key": 401,
+}
 _numbers = itertools.count(1)
 
 
@@ -38,11 +49,14 @@ class OpenAIRoutes:
         self._buckets: dict[str, TokenBucket] = {}
 
     def all(self) -> list[Route]:
-        return [Route("/v1/models", self.models), Route("/v1/models/{name:path}", self.model),
-                Route("/v1/completions", self.completions, methods=["POST"]),
-                Route("/v1/chat/completions", self.chat, methods=["POST"])]
+        return [
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+        ]
 
-    # --- models -------------------------------------------------------------------------------------------------------------------
+    # --- models ---------------------------------------------------------------------------------------------------------
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._card(self._model_name())]})
@@ -60,7 +74,7 @@ class OpenAIRoutes:
     def _card(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": 0, "owned_by": "batchscope"}
 
-    # --- completions ----------------------------------------------------------------------------------------------------------------
+    # --- completions ------------------------------------------------------------------------------------------------------
 
     async def completions(self, request: Request) -> Response:
         return await self._answer(request, Style.TEXT)
@@ -85,8 +99,11 @@ class OpenAIRoutes:
         number = f"{'chatcmpl' if style is Style.CHAT else 'cmpl'}-{next(_numbers)}-{generation.ids[0]}"
         head = {"id": number, "created": int(time.time()), "model": wanted.model or self._model_name()}
         if wanted.stream:
-            return StreamingResponse(self._stream(generation, style, head, wanted), media_type="text/event-stream",
-                                     headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+            return StreamingResponse(
+                self._stream(generation, style, head, wanted),
+                media_type="text/event-stream",
+                headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            )
         return await self._whole(request, generation, style, head, wanted)
 
     async def _whole(self, request: Request, generation: Generation, style: Style, head: dict[str, Any], wanted: Any) -> Response:
@@ -119,7 +136,7 @@ class OpenAIRoutes:
                 await asyncio.shield(generation.cancel())
             generation.close()
 
-    # --- who and how much ---------------------------------------------------------------------------------------------------------
+    # --- who and how much -----------------------------------------------------------------------------------------------
 
     def _who(self, request: Request) -> tuple[str, str]:
         """Visitor tag and role: a tag for each address (or key), so that the caps on one visitor hold here too."""
@@ -140,7 +157,9 @@ class OpenAIRoutes:
             self._buckets.clear()
         bucket = self._buckets.setdefault(address, TokenBucket(self.limits.messages_per_second, self.limits.message_burst, now))
         if not bucket.take(now):
-            raise CommandRefused("too_fast", f"More than {self.limits.messages_per_second:g} requests a second from one address; slow down.")
+            raise CommandRefused(
+                "too_fast", f"More than {self.limits.messages_per_second:g} requests a second from one address; slow down."
+            )
 
     async def _body(self, request: Request) -> dict[str, Any]:
         size = 0
@@ -161,6 +180,7 @@ class OpenAIRoutes:
 
 def _same(given: str, expected: str) -> bool:
     import hmac
+
     return hmac.compare_digest(given.encode(), expected.encode())
 
 

@@ -10,10 +10,23 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
-TYPES = {".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
-         ".json": "application/json", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8", ".png": "image/png",
-         ".woff2": "font/woff2", ".gz": "application/gzip", ".jsonl": "application/x-ndjson", ".txt": "text/plain; charset=utf-8",
-         ".webp": "image/webp", ".ico": "image/x-icon", ".map": "application/json", ".md": "text/plain; charset=utf-8"}
+TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".html": "text/html; charset=utf-8",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+    ".gz": "application/gzip",
+    ".jsonl": "application/x-ndjson",
+    ".txt": "text/plain; charset=utf-8",
+    ".webp": "image/webp",
+    ".ico": "image/x-icon",
+    ".map": "application/json",
+    ".md": "text/plain; charset=utf-8",
+}
 COMPRESSED = {".js", ".mjs", ".css", ".json", ".svg", ".html", ".jsonl", ".txt", ".map", ".md"}
 WORTH_COMPRESSING = 1000
 
@@ -40,7 +53,11 @@ class StaticFiles:
             return PlainTextResponse("There is no such file.\n", 404)
         plain, zipped, tag = self._load(found)
         long = found.is_relative_to(self.root / self.vendor)
-        common = {"ETag": f'"{tag}"', "Vary": "Accept-Encoding", "Cache-Control": "public, max-age=604800" if long else "no-cache"}
+        common = {
+            "ETag": f'"{tag}"',
+            "Vary": "Accept-Encoding",
+            "Cache-Control": "public, max-age=604800" if long else "no-cache",
+        }
         if f'"{tag}"' in headers.get("if-none-match", ""):
             return Response(status_code=304, headers=common)
         body = plain
@@ -76,4 +93,4 @@ class StaticFiles:
 def _path_below(scope: Any) -> str:
     """The request's path below the mount point."""
     path, root = scope["path"], scope.get("root_path", "")
-    return path[len(root):] if root and path.startswith(root) else path
+    return path[len(root) :] if root and path.startswith(root) else path

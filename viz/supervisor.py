@@ -20,9 +20,9 @@ from typing import Any
 log = logging.getLogger("batchscope.supervisor")
 
 TOKEN_VARIABLE = "BATCHSCOPE_ENGINE_TOKEN"
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0       # seconds between a death and the next start
-STABLE_AFTER = 60.0                        # a process that lived this long has earned a quick restart
-START_TIMEOUT = 60.0                       # from start to listening; the model loads after that
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds between a death and the next start
+STABLE_AFTER = 60.0  # a process that lived this long has earned a quick restart
+START_TIMEOUT = 60.0  # from start to listening; the model loads after that
 STOP_TIMEOUT = 8.0
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +53,7 @@ class Supervisor:
         self.token = secrets.token_urlsafe(32)
         self.process: asyncio.subprocess.Process | None = None
         self.restarts = 0
-        self.last_words = ""               # a sentence about how the last process ended
+        self.last_words = ""  # a sentence about how the last process ended
         self._address: str | None = None
         self._listening = asyncio.Event()
         self._stopping = False
@@ -70,8 +70,13 @@ class Supervisor:
     def status(self) -> dict[str, Any]:
         """For the health check."""
         running = self.process is not None and self.process.returncode is None
-        return {"kind": "child", "running": running, "pid": self.process.pid if running else None, "restarts": self.restarts,
-                "last_words": self.last_words}
+        return {
+            "kind": "child",
+            "running": running,
+            "pid": self.process.pid if running else None,
+            "restarts": self.restarts,
+            "last_words": self.last_words,
+        }
 
     async def stop(self) -> None:
         """End the engine: closing its standard input asks it to, then the terminate signal, then the kill signal."""
@@ -111,14 +116,27 @@ class Supervisor:
         environment = {**os.environ, TOKEN_VARIABLE: self.token}
         environment["PYTHONPATH"] = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "engine", "--host", "127.0.0.1", "--port", "0", "--token-env", TOKEN_VARIABLE, "--announce",
-            "--end-with-parent", *self.arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment)
+            sys.executable,
+            "-m",
+            "engine",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--token-env",
+            TOKEN_VARIABLE,
+            "--announce",
+            "--end-with-parent",
+            *self.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+        )
         try:
             line = await asyncio.wait_for(self.process.stdout.readline(), START_TIMEOUT)
             self._address = f"ws://127.0.0.1:{json.loads(line)['port']}"
             self._listening.set()
-            while await self.process.stdout.read(65536):     # an unread pipe would block the child one day
+            while await self.process.stdout.read(65536):  # an unread pipe would block the child one day
                 pass
         except (TimeoutError, ValueError, KeyError):
             with contextlib.suppress(ProcessLookupError):

@@ -28,7 +28,11 @@ class Interrupted:
         params = {**self.params, "n": 1, "max_new_tokens": max(0, self.params["max_new_tokens"] - self.outputs)}
         if self.seed is not None:
             params["seed"] = self.seed
-        return {"prompt_tokens": self.tokens, "params": params} if self.tokens is not None else {"prompt": self.text, "params": params}
+        return (
+            {"prompt_tokens": self.tokens, "params": params}
+            if self.tokens is not None
+            else {"prompt": self.text, "params": params}
+        )
 
 
 class Unfinished:
@@ -43,8 +47,9 @@ class Unfinished:
             self._start_from(message["state"])
             return
         for record in message.get("requests", ()):
-            self.requests[record["id"]] = Interrupted(record["id"], list(record["prompt_tokens"]), record["prompt"], record["params"],
-                                                      record["seed"], record["visitor"])
+            self.requests[record["id"]] = Interrupted(
+                record["id"], list(record["prompt_tokens"]), record["prompt"], record["params"], record["seed"], record["visitor"]
+            )
         for token in message.get("tokens", ()):
             request = self.requests.get(token["id"])
             if request is not None:
@@ -63,9 +68,21 @@ class Unfinished:
             if request["state"] in ENDED_STATES:
                 continue
             before = known.get(name)
-            if before is not None and before.outputs == request["outputs"] and before.params == request["params"] \
-                    and before.tokens is not None and len(before.tokens) == request["prompt_len"] + request["outputs"]:
+            if (
+                before is not None
+                and before.outputs == request["outputs"]
+                and before.params == request["params"]
+                and before.tokens is not None
+                and len(before.tokens) == request["prompt_len"] + request["outputs"]
+            ):
                 self.requests[name] = before
             else:
-                self.requests[name] = Interrupted(name, None, request["prompt"] + request["text"], request["params"], None,
-                                                  request["visitor"], request["outputs"])
+                self.requests[name] = Interrupted(
+                    name,
+                    None,
+                    request["prompt"] + request["text"],
+                    request["params"],
+                    None,
+                    request["visitor"],
+                    request["outputs"],
+                )

@@ -20,10 +20,10 @@ log = logging.getLogger("batchscope.viewer")
 
 MAX_QUEUED_FRAMES = 400
 MAX_QUEUED_BYTES = 4 * 2**20
-MAX_ROOMS = 8                    # watched at once by one viewer
+MAX_ROOMS = 8  # watched at once by one viewer
 MAX_MALFORMED = 100
-STALLED_AFTER = 60.0             # seconds without being able to send one frame
-MAX_REMEMBERED = 1000            # requests of one visitor that are cancelled when they leave
+STALLED_AFTER = 60.0  # seconds without being able to send one frame
+MAX_REMEMBERED = 1000  # requests of one visitor that are cancelled when they leave
 
 
 class Viewers:
@@ -39,7 +39,7 @@ class Viewers:
     async def serve(self, socket: WebSocket) -> None:
         """The endpoint of ``/ws``."""
         if not self.access.origin_allowed(socket.scope):
-            await socket.close(1008)             # before the handshake: the browser sees 403
+            await socket.close(1008)  # before the handshake: the browser sees 403
             return
         if len(self.hub.viewers) >= self.limits.max_connections:
             await socket.close(1013)
@@ -58,7 +58,7 @@ class Viewers:
             self.left(viewer.visitor)
             self.hub.presence_changed()
 
-    # --- visitors -----------------------------------------------------------------------------------------------------------------
+    # --- visitors -------------------------------------------------------------------------------------------------------
 
     def arrived(self, visitor: str) -> None:
         self.tabs[visitor] = self.tabs.get(visitor, 0) + 1
@@ -120,12 +120,12 @@ class Viewer:
         self._bytes = 0
         self._news = asyncio.Event()
 
-    # --- to the browser -----------------------------------------------------------------------------------------------------------
+    # --- to the browser -------------------------------------------------------------------------------------------------
 
     def event(self, room: str, text: str) -> None:
         if room in self.lost:
             return
-        if len(self._queue) >= MAX_QUEUED_FRAMES or self._bytes + len(text) > MAX_QUEUED_BYTES and self._queue:
+        if len(self._queue) >= MAX_QUEUED_FRAMES or (self._bytes + len(text) > MAX_QUEUED_BYTES and self._queue):
             # The oldest events are worth the least: all of this room's go, and a snapshot will stand for them.
             self._queue = deque(entry for entry in self._queue if entry[0] != room)
             self._bytes = sum(len(queued) for _, queued in self._queue)
@@ -157,7 +157,7 @@ class Viewer:
                 self._catch_up()
                 await self._news.wait()
         except (WebSocketDisconnect, RuntimeError, TimeoutError, OSError):
-            return                               # gone, or stalled for a minute: the reader is ended by whoever waits for us
+            return  # gone, or stalled for a minute: the reader is ended by whoever waits for us
 
     def _catch_up(self) -> None:
         for room in list(self.lost):
@@ -166,14 +166,14 @@ class Viewer:
             if feed is not None and room in self.rooms:
                 self._put(room, feed.snapshot_text())
 
-    # --- from the browser ---------------------------------------------------------------------------------------------------------
+    # --- from the browser -----------------------------------------------------------------------------------------------
 
     async def read_forever(self, writer: asyncio.Task) -> None:
         malformed = 0
         while malformed < MAX_MALFORMED:
             reading = asyncio.create_task(self.socket.receive())
             await asyncio.wait({reading, writer}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():               # the writer gave up
+            if not reading.done():  # the writer gave up
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
                 break
@@ -195,7 +195,9 @@ class Viewer:
             if len(frame) > self.viewers.limits.max_message_bytes:
                 raise CommandRefused("too_large", f"A message may have at most {self.viewers.limits.max_message_bytes} bytes.")
             if not self.bucket.take(asyncio.get_running_loop().time()):
-                raise CommandRefused("too_fast", f"More than {self.viewers.limits.messages_per_second:g} messages a second; slow down.")
+                raise CommandRefused(
+                    "too_fast", f"More than {self.viewers.limits.messages_per_second:g} messages a second; slow down."
+                )
             for_class = self.viewers.classroom.parse(frame) if self.viewers.classroom else None
             command = None if for_class else protocol.parse_command(frame)
         except CommandRefused as problem:
@@ -215,21 +217,29 @@ class Viewer:
                 self.answer(protocol.ack(number, await self._forward(command)))
         except BatchscopeError as problem:
             self.answer(protocol.error(number, problem))
-        except Exception as problem:             # noqa: BLE001 - one bad command must not end the connection
+        except Exception as problem:  # one bad command must not end the connection
             log.exception("command %s failed", command.name)
-            self.answer(protocol.error(number, CommandRefused("internal_error", f"{command.name} failed ({type(problem).__name__}).")))
+            self.answer(
+                protocol.error(number, CommandRefused("internal_error", f"{command.name} failed ({type(problem).__name__})."))
+            )
         return True
 
     def _obey_soon(self, value: dict[str, Any]) -> None:
         """A command for the class (see viz/classroom.py). Scoring takes seconds, so the reader does not wait for it."""
+
         async def obey() -> None:
             try:
                 self.answer(protocol.ack(value.get("id"), await self.viewers.classroom.obey(self, value)))
             except BatchscopeError as problem:
                 self.answer(protocol.error(value.get("id"), problem))
-            except Exception as problem:         # noqa: BLE001 - one bad command must not end the connection
+            except Exception as problem:  # one bad command must not end the connection
                 log.exception("command %s failed", value["cmd"])
-                self.answer(protocol.error(value.get("id"), CommandRefused("internal_error", f"{value['cmd']} failed ({type(problem).__name__}).")))
+                self.answer(
+                    protocol.error(
+                        value.get("id"), CommandRefused("internal_error", f"{value['cmd']} failed ({type(problem).__name__}).")
+                    )
+                )
+
         self.viewers.spawn(obey())
 
     async def _forward(self, command: protocol.Command) -> Any:
@@ -254,9 +264,22 @@ class Viewer:
         rooms, health = [], self.hub.health()
         if self.hub.connected:
             rooms = (await self.hub.command("rooms", role=self.role, visitor=self.visitor))["rooms"]
-        self.answer(protocol.ack(command.id, {
-            "role": self.role, "visitor": self.visitor, "key": self.key, "version": protocol.VERSION, "public": self.viewers.access.public,
-            "model": health["engine"]["model"], "rooms": rooms, "viewers": len(self.hub.viewers), "warning": warning}))
+        self.answer(
+            protocol.ack(
+                command.id,
+                {
+                    "role": self.role,
+                    "visitor": self.visitor,
+                    "key": self.key,
+                    "version": protocol.VERSION,
+                    "public": self.viewers.access.public,
+                    "model": health["engine"]["model"],
+                    "rooms": rooms,
+                    "viewers": len(self.hub.viewers),
+                    "warning": warning,
+                },
+            )
+        )
 
     async def _subscribe(self, command: protocol.Command) -> None:
         if len(self.rooms) >= MAX_ROOMS and command.room not in self.rooms:
@@ -265,8 +288,11 @@ class Viewer:
         history, fields = feed.history, command.fields
         missing = history.since(fields["from_seq"], fields.get("life", "")) if "from_seq" in fields else None
         self.lost.discard(command.room)
-        self.answer(protocol.ack(command.id, {"seq": history.last, "life": history.life, "first": history.first,
-                                              "resumed": missing is not None}))
+        self.answer(
+            protocol.ack(
+                command.id, {"seq": history.last, "life": history.life, "first": history.first, "resumed": missing is not None}
+            )
+        )
         feed.viewers.add(self)
         self.rooms.add(command.room)
         for text in missing if missing is not None else [feed.snapshot_text()]:

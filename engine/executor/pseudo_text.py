@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
-_ONSETS = "b d f g k l m n p r s t v z".split()
-_VOWELS = "a e i o u".split()
+_ONSETS = ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"]
+_VOWELS = ["a", "e", "i", "o", "u"]
 _CODAS = ["", "n", "l", "s", "r"]
 _SYLLABLES = [onset + vowel + coda for onset in _ONSETS for vowel in _VOWELS for coda in _CODAS]
 
@@ -24,7 +24,7 @@ class PseudoTokenizer:
     """Maps pieces of text to numbers by their checksum, and numbers to syllables. There is no way back to the prompt."""
 
     all_special_ids: tuple[int, ...] = ()
-    added_tokens_decoder: dict[int, Any] = {}
+    added_tokens_decoder: ClassVar[dict[int, Any]] = {}
     chat_template = None
 
     def __len__(self) -> int:

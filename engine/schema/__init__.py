@@ -23,6 +23,7 @@ def load_schema() -> dict[str, Any]:
 def validator() -> Any:
     """A compiled validator (needs the ``jsonschema`` package, which only tests and tools have)."""
     from jsonschema import Draft202012Validator
+
     return Draft202012Validator(load_schema())
 
 

@@ -29,11 +29,21 @@ async def until(condition: Callable[[], Any], what: str, patience: float = PATIE
 
 
 @contextlib.asynccontextmanager
-async def serving(*, limits: dict[str, Any] | None = None, config: dict[str, Any] | None = None, provider: Provider | None = None,
-                  **options: Any) -> AsyncIterator[tuple[EngineServer, str]]:
+async def serving(
+    *,
+    limits: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    provider: Provider | None = None,
+    **options: Any,
+) -> AsyncIterator[tuple[EngineServer, str]]:
     """A server whose main room runs on a simulated device, and its address."""
-    server = EngineServer(provider or Provider("llama-8b"), device=SIMULATED, config=EngineConfig.from_dict({**SMALL, **(config or {})}),
-                          limits=Limits().replaced(limits or {}), **options)
+    server = EngineServer(
+        provider or Provider("llama-8b"),
+        device=SIMULATED,
+        config=EngineConfig.from_dict({**SMALL, **(config or {})}),
+        limits=Limits().replaced(limits or {}),
+        **options,
+    )
     port = await server.start()
     try:
         await until(lambda: server.manager.main.engine is not None, "the main room's engine")

@@ -26,14 +26,40 @@ CONFIG = {"block_size": 16, "num_blocks": 256, "max_batch_tokens": 64, "max_requ
 class Page:
     """A running ``app.py``. ``url`` has no slash at the end."""
 
-    def __init__(self, *arguments: str, pace: float = 0.0, config: dict[str, Any] | None = None, limits: dict[str, Any] | None = None,
-                 device: str = "simulated:h100", environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "app.py", "--host", "127.0.0.1", "--port", "0", "--pace", str(pace), "--config", json.dumps(config or CONFIG),
-                   "--limits", json.dumps(limits or {}), *arguments]
+    def __init__(
+        self,
+        *arguments: str,
+        pace: float = 0.0,
+        config: dict[str, Any] | None = None,
+        limits: dict[str, Any] | None = None,
+        device: str = "simulated:h100",
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        command = [
+            sys.executable,
+            "app.py",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--pace",
+            str(pace),
+            "--config",
+            json.dumps(config or CONFIG),
+            "--limits",
+            json.dumps(limits or {}),
+            *arguments,
+        ]
         if "--engine" not in arguments:
             command += ["--device", device, "--model", "llama-8b"]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env={**os.environ, "BATCHSCOPE_HOST_SECRET": SECRET, **(environment or {})})
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BATCHSCOPE_HOST_SECRET": SECRET, **(environment or {})},
+        )
         self.printed = [self.process.stdout.readline()]
         assert "http" in self.printed[0], self.process.stderr.read()
         self.url = self.printed[0].split()[1].rstrip("/")
@@ -104,8 +130,11 @@ async def next_event(client: Raw, wanted: Any, patience: float = PATIENCE) -> di
     """The next message (kept or new) for which ``wanted`` holds; earlier ones are dropped."""
     deadline = asyncio.get_running_loop().time() + patience
     while True:
-        message = client.events.pop(0) if client.events else json.loads(
-            await asyncio.wait_for(client.socket.recv(), max(0.01, deadline - asyncio.get_running_loop().time())))
+        message = (
+            client.events.pop(0)
+            if client.events
+            else json.loads(await asyncio.wait_for(client.socket.recv(), max(0.01, deadline - asyncio.get_running_loop().time())))
+        )
         if wanted(message):
             return message
 

@@ -17,17 +17,47 @@ async def still_serves(server, client) -> None:
     server.manager.main.engine.check_integrity()
 
 
-@pytest.mark.parametrize("fields", [
-    {"prompt": ""}, {"prompt_tokens": []}, {"messages": []}, {"messages": [{"role": "user", "content": ""}]}, {}, {"prompt": "a", "prompt_tokens": [1]},
-    {"prompt": "a", "messages": []}, {"requests": []}, {"requests": [{"prompt": "a"}], "prompt": "b"}, {"prompt": 7}, {"prompt_tokens": "abc"},
-    {"prompt_tokens": [1, "2"]}, {"prompt_tokens": [True]}, {"prompt_tokens": [-1]}, {"prompt_tokens": [10**9]}, {"prompt_tokens": [1.5]},
-    {"messages": [{"role": "wizard", "content": "x"}]}, {"messages": [{"role": "user"}]}, {"messages": ["hello"]},
-    {"messages": [{"role": "user", "content": "x", "extra": 1}]}, {"prompt": "a", "chat": "yes"}, {"prompt": "a", "temperature": 1},
-    {"prompt": "a", "params": {"max_new_tokens": -1}}, {"prompt": "a", "params": {"max_new_tokens": 1.5}}, {"prompt": "a", "params": {"max_new_tokens": "4"}},
-    {"prompt": "a", "params": {"temperature": -0.1}}, {"prompt": "a", "params": {"top_p": 0}}, {"prompt": "a", "params": {"n": 0}},
-    {"prompt": "a", "params": {"stop": [""]}}, {"prompt": "a", "params": {"stop": ["x"] * 99}}, {"prompt": "a", "params": {"beam": 4}},
-    {"prompt": "a", "params": []}, {"prompt": "a", "params": {"seed": -1}}, {"prompt": "a", "params": {"ignore_eos": 1}},
-    {"prompt": "a", "params": {"logprobs": 21}}, {"prompt": "word " * 200_000}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": ""},
+        {"prompt_tokens": []},
+        {"messages": []},
+        {"messages": [{"role": "user", "content": ""}]},
+        {},
+        {"prompt": "a", "prompt_tokens": [1]},
+        {"prompt": "a", "messages": []},
+        {"requests": []},
+        {"requests": [{"prompt": "a"}], "prompt": "b"},
+        {"prompt": 7},
+        {"prompt_tokens": "abc"},
+        {"prompt_tokens": [1, "2"]},
+        {"prompt_tokens": [True]},
+        {"prompt_tokens": [-1]},
+        {"prompt_tokens": [10**9]},
+        {"prompt_tokens": [1.5]},
+        {"messages": [{"role": "wizard", "content": "x"}]},
+        {"messages": [{"role": "user"}]},
+        {"messages": ["hello"]},
+        {"messages": [{"role": "user", "content": "x", "extra": 1}]},
+        {"prompt": "a", "chat": "yes"},
+        {"prompt": "a", "temperature": 1},
+        {"prompt": "a", "params": {"max_new_tokens": -1}},
+        {"prompt": "a", "params": {"max_new_tokens": 1.5}},
+        {"prompt": "a", "params": {"max_new_tokens": "4"}},
+        {"prompt": "a", "params": {"temperature": -0.1}},
+        {"prompt": "a", "params": {"top_p": 0}},
+        {"prompt": "a", "params": {"n": 0}},
+        {"prompt": "a", "params": {"stop": [""]}},
+        {"prompt": "a", "params": {"stop": ["x"] * 99}},
+        {"prompt": "a", "params": {"beam": 4}},
+        {"prompt": "a", "params": []},
+        {"prompt": "a", "params": {"seed": -1}},
+        {"prompt": "a", "params": {"ignore_eos": 1}},
+        {"prompt": "a", "params": {"logprobs": 21}},
+        {"prompt": "word " * 200_000},
+    ],
+)
 async def test_a_bad_request_is_refused_with_a_sentence_and_the_engine_serves_on(fields):
     async with serving() as (server, url), raw(url) as client:
         code = await client.refused("submit", **fields)
@@ -36,7 +66,13 @@ async def test_a_bad_request_is_refused_with_a_sentence_and_the_engine_serves_on
 
 
 async def test_in_a_batch_only_the_bad_ones_are_refused():
-    bad = [{"prompt": ""}, {"prompt_tokens": []}, "text", {"prompt": "x", "surprise": 1}, {"prompt": "x", "params": {"max_new_tokens": 10**6}}]
+    bad = [
+        {"prompt": ""},
+        {"prompt_tokens": []},
+        "text",
+        {"prompt": "x", "surprise": 1},
+        {"prompt": "x", "params": {"max_new_tokens": 10**6}},
+    ]
     async with serving() as (server, url), raw(url) as client:
         good = {"prompt": "good", "params": {"max_new_tokens": 3}}
         answer = await client.ok("submit", requests=[good, *bad, good])
@@ -69,8 +105,13 @@ async def test_a_prompt_that_fills_the_cache_leaves_no_room_for_its_output():
 
 async def test_a_prompt_longer_than_the_cache_does_not_block_the_one_behind_it():
     async with serving(config=TINY) as (server, url), raw(url) as client:
-        answer = await client.ok("submit", requests=[{"prompt_tokens": [1] * 12, "params": {"max_new_tokens": 1}},
-                                                     {"prompt_tokens": [1, 2], "params": {"max_new_tokens": 2}}])
+        answer = await client.ok(
+            "submit",
+            requests=[
+                {"prompt_tokens": [1] * 12, "params": {"max_new_tokens": 1}},
+                {"prompt_tokens": [1, 2], "params": {"max_new_tokens": 2}},
+            ],
+        )
         assert len(answer["ids"]) == 1 and answer["refused"][0]["code"] == "never_fits"
         await until(lambda: server.manager.main.engine.recorder.counters["finished"] == 1, "the second")
 
@@ -100,7 +141,18 @@ async def test_a_config_that_would_strand_a_request_is_refused_and_nothing_chang
         await until(lambda: server.manager.main.engine.recorder.counters["finished"] == 1, "the end")
 
 
-@pytest.mark.parametrize("text", ["<img src=x onerror=alert(1)>", "\x00\x01\x02", "🧑‍🚀" * 50, "‮overridden", "'; DROP TABLE requests; --", "\ufeff", " "])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<img src=x onerror=alert(1)>",
+        "\x00\x01\x02",
+        "🧑‍🚀" * 50,
+        "\u202eoverridden",
+        "'; DROP TABLE requests; --",
+        "\ufeff",
+        " ",
+    ],
+)
 async def test_any_text_is_only_text(text):
     async with serving() as (server, url), raw(url) as client:
         answer = await client.answer("submit", prompt=text, params={"max_new_tokens": 2})

@@ -18,8 +18,37 @@ from tests.server.helpers import assert_sentence, raw, serving
 from tests.server.page import browser
 
 FRAMES = 6000
-JUNK = [None, True, False, 0, -1, 1e308, 2**70, "", "x", "\x00", "main", "r1", "🧑‍🚀", "a" * 3000, [], [[]], {}, {"a": {}}, [None], {"max_new_tokens": "x"},
-        {"block_size": None}, {"num_blocks": 2**40}, ["main"], -2**63, 0.1, "<img src=x onerror=alert(1)>", {"__class__": 1}, [1, 2, 3], {"prompt": 1}]
+JUNK = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1e308,
+    2**70,
+    "",
+    "x",
+    "\x00",
+    "main",
+    "r1",
+    "🧑‍🚀",
+    "a" * 3000,
+    [],
+    [[]],
+    {},
+    {"a": {}},
+    [None],
+    {"max_new_tokens": "x"},
+    {"block_size": None},
+    {"num_blocks": 2**40},
+    ["main"],
+    -(2**63),
+    0.1,
+    "<img src=x onerror=alert(1)>",
+    {"__class__": 1},
+    [1, 2, 3],
+    {"prompt": 1},
+]
 
 
 def malformed(dice: random.Random) -> str | bytes:
@@ -27,14 +56,16 @@ def malformed(dice: random.Random) -> str | bytes:
     kind = dice.randrange(9)
     name = dice.choice(list(COMMANDS))
     fields = {key.rstrip("!"): dice.choice(JUNK) for key in COMMANDS[name].fields}
-    command = json.dumps({"id": dice.choice(JUNK), "cmd": name, **fields, **({dice.choice("abcxyz"): 1} if dice.random() < 0.3 else {})})
+    command = json.dumps(
+        {"id": dice.choice(JUNK), "cmd": name, **fields, **({dice.choice("abcxyz"): 1} if dice.random() < 0.3 else {})}
+    )
     if kind == 0:
         return bytes(dice.randrange(256) for _ in range(dice.randrange(1, 60)))
     if kind == 1:
-        return command[:dice.randrange(len(command))]
+        return command[: dice.randrange(len(command))]
     if kind == 2:
         place = dice.randrange(len(command))
-        return command[:place] + chr(dice.randrange(32, 0x2FF)) + command[place + 1:]
+        return command[:place] + chr(dice.randrange(32, 0x2FF)) + command[place + 1 :]
     if kind == 3:
         return "[" * dice.randrange(1, 3000)
     if kind == 4:
@@ -80,12 +111,22 @@ def test_the_parser_refuses_or_understands_every_frame():
         except protocol.FrameRefused as problem:
             seen[problem.code] += 1
             assert_sentence(problem.message)
-    assert {"bad_json", "not_an_object", "unknown_command", "unknown_field", "bad_field", "bad_id", "binary_frame", "missing_field"} <= set(seen)
+    assert {
+        "bad_json",
+        "not_an_object",
+        "unknown_command",
+        "unknown_field",
+        "bad_field",
+        "bad_id",
+        "binary_frame",
+        "missing_field",
+    } <= set(seen)
 
 
 async def test_the_engine_survives_malformed_frames_from_host_and_viewer():
     limits = {"messages_per_second": 1e6, "message_burst": 10**6, "max_rooms": 3}
     async with serving(token="t", limits=limits) as (server, url), raw(url) as bystander:
+
         def as_viewer():
             return raw(url)
 
@@ -94,6 +135,7 @@ async def test_the_engine_survives_malformed_frames_from_host_and_viewer():
             async with raw(url) as client:
                 await client.ok("hello", token="t")
                 yield client
+
         await bystander.ok("subscribe")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         codes = await throw(as_viewer, FRAMES, 2) + await throw(as_host, FRAMES, 3)

@@ -12,7 +12,11 @@ from engine import connection
 from engine.client import EngineClient
 from tests.server.helpers import raw, serving, until
 
-TRAFFIC = {"num_requests": 30, "prompt_length": {"kind": "uniform", "low": 5, "high": 60}, "output_length": {"kind": "uniform", "low": 1, "high": 30}}
+TRAFFIC = {
+    "num_requests": 30,
+    "prompt_length": {"kind": "uniform", "low": 5, "high": 60},
+    "output_length": {"kind": "uniform", "low": 1, "high": 30},
+}
 
 
 async def engine_state(server) -> dict:
@@ -27,13 +31,16 @@ async def test_a_client_that_loses_messages_ends_with_the_engines_state(loss):
 
         def count(room, event, text):
             heard["snapshots" if event["type"] == "snapshot" else "events"] += 1
+
         async with EngineClient(url, on_event=count) as client:
             take = client._take
-            client._take = lambda text: None if text.startswith('{"v"') and "snapshot" not in text[:60] and dice.random() < loss else take(text)
+            client._take = lambda text: (
+                None if text.startswith('{"v"') and "snapshot" not in text[:60] and dice.random() < loss else take(text)
+            )
             await client.subscribe()
             await client.command("workload", workload=TRAFFIC)
             await until(lambda: server.manager.main.engine.recorder.counters["finished"] == 30, "30 requests")
-            await client.command("snapshot")         # whatever was on its way has arrived
+            await client.command("snapshot")  # whatever was on its way has arrived
             dice.random = lambda: 1.0
             await client.command("pause")
             await until(lambda: client.rooms["main"].valid and client.state()["engine"]["status"] == "paused", "the last event")
@@ -49,7 +56,9 @@ async def test_resuming_continues_the_numbering_only_within_one_life():
             await client.ok("pause")
         async with raw(url) as again:
             answer = await again.ok("subscribe", from_seq=first["seq"], life=first["life"])
-            assert answer["resumed"] and [(await again.receive())["seq"] for _ in range(3)] == [first["seq"] + n for n in (1, 2, 3)]
+            assert answer["resumed"] and [(await again.receive())["seq"] for _ in range(3)] == [
+                first["seq"] + n for n in (1, 2, 3)
+            ]
         await client.ok("reset")
         async with raw(url) as again:
             answer = await again.ok("subscribe", from_seq=first["seq"], life=first["life"])
@@ -58,7 +67,11 @@ async def test_resuming_continues_the_numbering_only_within_one_life():
 
 async def test_a_stalled_client_loses_events_gets_a_snapshot_and_slows_nobody(monkeypatch):
     monkeypatch.setattr(connection, "MAX_QUEUED_FRAMES", 40)
-    async with serving(config={"num_blocks": 4096, "max_batch_tokens": 4096}) as (server, url), raw(url) as fast, raw(url) as stalled:
+    async with (
+        serving(config={"num_blocks": 4096, "max_batch_tokens": 4096}) as (server, url),
+        raw(url) as fast,
+        raw(url) as stalled,
+    ):
         await fast.ok("subscribe")
         await stalled.ok("subscribe")
         await stalled.receive()
@@ -94,6 +107,7 @@ async def test_events_of_the_client_are_without_gaps_for_every_consumer():
                 seqs.append(event["seq"])
                 if event.get("counters", {}).get("finished") == 30:
                     return seqs
+
         consumers = [asyncio.create_task(consume()) for _ in range(3)]
         await asyncio.sleep(0)
         await client.command("workload", workload=TRAFFIC)

@@ -40,7 +40,9 @@ async def test_a_streamed_chat_is_the_whole_answer_in_pieces(client):
 
 
 async def test_several_prompts_and_several_samples_are_choices_in_order(client):
-    answer = await client.completions.create(model="any", prompt=["first prompt", "second prompt"], n=2, max_tokens=4, temperature=1.0)
+    answer = await client.completions.create(
+        model="any", prompt=["first prompt", "second prompt"], n=2, max_tokens=4, temperature=1.0
+    )
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     assert answer.usage.completion_tokens == 16
 
@@ -48,17 +50,32 @@ async def test_several_prompts_and_several_samples_are_choices_in_order(client):
 async def test_token_prompts_and_logprobs_have_the_form_of_the_original(client):
     answer = await client.completions.create(model="any", prompt=[5, 6, 7, 8], max_tokens=3)
     assert answer.usage.prompt_tokens == 4
-    chat = await client.chat.completions.create(model="any", messages=[{"role": "user", "content": [{"type": "text", "text": "parts"}]}],
-                                                max_tokens=3, logprobs=True, top_logprobs=2)
+    chat = await client.chat.completions.create(
+        model="any",
+        messages=[{"role": "user", "content": [{"type": "text", "text": "parts"}]}],
+        max_tokens=3,
+        logprobs=True,
+        top_logprobs=2,
+    )
     assert len(chat.choices[0].logprobs.content) == 3
 
 
-@pytest.mark.parametrize("changes, kind", [
-    ({"prompt": ""}, openai.BadRequestError), ({"prompt": []}, openai.BadRequestError), ({"prompt": ["good", ""]}, openai.BadRequestError),
-    ({"max_tokens": 100_000}, openai.BadRequestError), ({"max_tokens": -1}, openai.BadRequestError), ({"temperature": "hot"}, openai.BadRequestError),
-    ({"frequency_penalty": 1.0}, openai.BadRequestError), ({"model": "any@nowhere"}, openai.NotFoundError),
-    ({"extra_body": {"surprise": 1}}, openai.BadRequestError), ({"stop": [""]}, openai.BadRequestError),
-    ({"prompt": [10**9]}, openai.BadRequestError)])
+@pytest.mark.parametrize(
+    "changes, kind",
+    [
+        ({"prompt": ""}, openai.BadRequestError),
+        ({"prompt": []}, openai.BadRequestError),
+        ({"prompt": ["good", ""]}, openai.BadRequestError),
+        ({"max_tokens": 100_000}, openai.BadRequestError),
+        ({"max_tokens": -1}, openai.BadRequestError),
+        ({"temperature": "hot"}, openai.BadRequestError),
+        ({"frequency_penalty": 1.0}, openai.BadRequestError),
+        ({"model": "any@nowhere"}, openai.NotFoundError),
+        ({"extra_body": {"surprise": 1}}, openai.BadRequestError),
+        ({"stop": [""]}, openai.BadRequestError),
+        ({"prompt": [10**9]}, openai.BadRequestError),
+    ],
+)
 async def test_what_cannot_be_done_is_an_error_of_its_kind_with_a_sentence(client, changes, kind):
     with pytest.raises(kind) as refused:
         await client.completions.create(**{"model": "any", "prompt": "hello", "max_tokens": 4, **changes})
@@ -66,7 +83,9 @@ async def test_what_cannot_be_done_is_an_error_of_its_kind_with_a_sentence(clien
     assert refused.value.body["code"]
 
 
-@pytest.mark.parametrize("body", [b"", b"not json", b"[]", b"\xff\xfe", b'{"prompt": NaN}', b"[" * 100_000, b'{"prompt": {"a": 1}}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"not json", b"[]", b"\xff\xfe", b'{"prompt": NaN}', b"[" * 100_000, b'{"prompt": {"a": 1}}']
+)
 async def test_a_malformed_body_is_a_clear_400(page, body):
     async with httpx.AsyncClient() as plain:
         answer = await plain.post(f"{page.url}/v1/completions", content=body)
@@ -78,6 +97,7 @@ async def test_an_endless_body_is_cut_off(page):
     async def endless():
         for _ in range(64):
             yield b" " * 65536
+
     async with httpx.AsyncClient() as plain:
         answer = await plain.post(f"{page.url}/v1/completions", content=endless())
     assert answer.status_code == 413
@@ -107,7 +127,9 @@ async def test_a_room_can_be_named_behind_the_model(page, client):
 
 
 async def test_the_show_can_be_driven_by_many_clients_at_once(client):
-    answers = await asyncio.gather(*(client.completions.create(model="any", prompt=f"client {number}", max_tokens=5) for number in range(40)))
+    answers = await asyncio.gather(
+        *(client.completions.create(model="any", prompt=f"client {number}", max_tokens=5) for number in range(40))
+    )
     assert all(answer.usage.completion_tokens == 5 for answer in answers)
 
 

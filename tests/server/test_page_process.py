@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import time
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -67,7 +68,9 @@ async def test_a_short_loss_of_connection_is_resumed_without_a_snapshot(page):
         assert seqs == list(range(snapshot["seq"] + 1, snapshot["seq"] + 5))
         answer = await again.ok("subscribe", room="main", from_seq=snapshot["seq"], life="another life")
         assert answer["resumed"] is False
-        assert (await next_event(again, lambda message: "seq" in message and message["type"] == "snapshot"))["life"] == snapshot["life"]
+        assert (await next_event(again, lambda message: "seq" in message and message["type"] == "snapshot"))["life"] == snapshot[
+            "life"
+        ]
 
 
 async def test_presence_counts_the_viewers(page):
@@ -103,8 +106,17 @@ async def test_whoever_sits_at_the_machine_is_host(page):
         assert (await client.ok("hello"))["role"] == "viewer"
 
 
-@pytest.mark.parametrize("origin, welcome", [("own", True), (None, True), ("https://evil.example", False), ("http://127.0.0.1:1", False),
-                                             ("null", False), ("file://", False)])
+@pytest.mark.parametrize(
+    "origin, welcome",
+    [
+        ("own", True),
+        (None, True),
+        ("https://evil.example", False),
+        ("http://127.0.0.1:1", False),
+        ("null", False),
+        ("file://", False),
+    ],
+)
 async def test_cross_origin_connections_are_refused(page, origin, welcome):
     if welcome:
         async with raw(page.ws, origin=page.url if origin == "own" else None) as client:
@@ -148,9 +160,19 @@ async def test_the_history_replays_to_the_present(page):
         assert state["seq"] == fresh["seq"] and state == fresh["state"]
 
 
-@pytest.mark.parametrize("path, status", [("/api/rooms/nowhere/history", 404), ("/api/rooms/main/history?from=x", 400), ("/viz/none.js", 404),
-                                          ("/viz/%2e%2e/page.py", 404), ("/viz/../page.py", 404), ("/viz/.hidden", 404),
-                                          ("/api/rooms/..%2f..%2f/qr.svg", 404), ("/v1/models/none", 404)])
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("/api/rooms/nowhere/history", 404),
+        ("/api/rooms/main/history?from=x", 400),
+        ("/viz/none.js", 404),
+        ("/viz/%2e%2e/page.py", 404),
+        ("/viz/../page.py", 404),
+        ("/viz/.hidden", 404),
+        ("/api/rooms/..%2f..%2f/qr.svg", 404),
+        ("/v1/models/none", 404),
+    ],
+)
 def test_what_is_not_there_is_said(page, path, status):
     with pytest.raises(HTTPError) as refused:
         get(page, path)
@@ -178,12 +200,23 @@ def test_every_answer_carries_the_security_headers(page, path):
 
 
 def test_metrics_speak_of_what_happened(page):
-    with urlopen(Request(page.url + "/v1/completions", json.dumps({"model": "m", "prompt": "count me", "max_tokens": 4}).encode())):
+    with urlopen(
+        Request(page.url + "/v1/completions", json.dumps({"model": "m", "prompt": "count me", "max_tokens": 4}).encode())
+    ):
         pass
     with get(page, "/metrics") as answer:
         text = answer.read().decode()
-    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "generation_tokens_total", "num_preemptions_total",
-                 "prefix_cache_hits_total", "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket", "request_success_total"):
+    for name in (
+        "num_requests_running",
+        "num_requests_waiting",
+        "kv_cache_usage_perc",
+        "generation_tokens_total",
+        "num_preemptions_total",
+        "prefix_cache_hits_total",
+        "time_to_first_token_seconds_bucket",
+        "inter_token_latency_seconds_bucket",
+        "request_success_total",
+    ):
         assert re.search(rf'^batchscope:{name}{{.*room="main".*}} \d', text, re.M), name
 
 
@@ -193,15 +226,16 @@ def test_the_join_code_leads_to_the_room_as_the_browser_sees_it(page):
 
 
 def test_the_page_process_never_imports_torch(page):
-    maps = open(f"/proc/{page.process.pid}/maps").read()
+    maps = Path(f"/proc/{page.process.pid}/maps").read_text()
     assert "libtorch" not in maps
-    with get(page, "/") as answer:          # Gradio is in by now, or comes later; neither brings torch
+    with get(page, "/") as answer:  # Gradio is in by now, or comes later; neither brings torch
         assert answer.status == 200
 
 
 def test_a_used_port_is_said_in_a_sentence(page):
     import subprocess
     import sys
+
     port = page.url.rsplit(":", 1)[1]
     done = subprocess.run([sys.executable, "app.py", "--port", port], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and f"Cannot listen on 127.0.0.1:{port}" in done.stderr and "Traceback" not in done.stderr
@@ -235,8 +269,11 @@ async def test_a_public_page_has_no_host_but_by_the_link_and_main_is_a_show():
 
 async def test_attaching_to_a_remote_engine_needs_its_token():
     from tests.server.helpers import serving
+
     async with serving(token="remote-token") as (_, url):
-        page = await asyncio.to_thread(Page, "--engine", url, "--engine-token-env", "REMOTE", environment={"REMOTE": "remote-token"})
+        page = await asyncio.to_thread(
+            Page, "--engine", url, "--engine-token-env", "REMOTE", environment={"REMOTE": "remote-token"}
+        )
         try:
             await asyncio.to_thread(page.until_ready)
             assert page.health()["engine"]["kind"] == "remote"

@@ -68,7 +68,10 @@ async def test_pause_step_resume_and_pace_rule_the_steps():
 
 async def test_configure_names_what_changed_and_whether_the_cache_was_rebuilt():
     async with serving() as (server, url), raw(url) as client:
-        assert await client.ok("configure", changes={"max_batch_tokens": 8}) == {"changed": ["max_batch_tokens"], "rebuilt": False}
+        assert await client.ok("configure", changes={"max_batch_tokens": 8}) == {
+            "changed": ["max_batch_tokens"],
+            "rebuilt": False,
+        }
         assert await client.ok("configure", changes={"block_size": 8}) == {"changed": ["block_size"], "rebuilt": True}
         assert server.manager.main.engine.config.max_batch_tokens == 8
 
@@ -108,7 +111,7 @@ async def test_a_workload_sends_its_requests_and_can_be_stopped():
 
 
 async def test_rooms_are_created_listed_and_closed():
-    async with serving() as (server, url), raw(url) as client:
+    async with serving() as (_, url), raw(url) as client:
         room = await client.ok("create_room", title="mine", config={"block_size": 8, "num_blocks": 16})
         assert len(room["room"]) == 5 and room["yours"]
         assert {one["room"] for one in (await client.ok("rooms"))["rooms"]} == {"main", room["room"]}
@@ -126,31 +129,57 @@ async def test_the_catalog_lists_knobs_devices_and_models():
         assert catalog["devices"] and catalog["models"]
 
 
-@pytest.mark.parametrize("frame, code", [
-    ("not json", "bad_json"), ("", "bad_json"), ("[1,2]", "not_an_object"), ("null", "not_an_object"), ('"hello"', "not_an_object"),
-    ("{}", "no_command"), ('{"cmd": 7}', "no_command"), ('{"cmd": "explode"}', "unknown_command"),
-    ('{"id": [1], "cmd": "rooms"}', "bad_id"), ('{"id": true, "cmd": "rooms"}', "bad_id"), ('{"id": "' + "x" * 99 + '", "cmd": "rooms"}', "bad_id"),
-    ('{"cmd": "pause", "force": 1}', "unknown_field"), ('{"cmd": "pause", "room": 3}', "bad_field"),
-    ('{"cmd": "configure"}', "missing_field"), ('{"cmd": "configure", "changes": []}', "bad_field"),
-    ('{"cmd": "pace", "steps_per_second": true}', "bad_field"), ('{"cmd": "pace", "steps_per_second": NaN}', "bad_json"),
-    ('{"cmd": "pace", "steps_per_second": -1}', "bad_field"), ('{"cmd": "step", "count": 0}', "bad_field"),
-    ('{"cmd": "step", "count": 1.5}', "bad_field"), ('{"cmd": "cancel"}', "missing_field"),
-    ('{"cmd": "cancel", "request": "r999"}', "not_running"), ('{"cmd": "snapshot", "room": "nowhere"}', "no_such_room"),
-    ('{"cmd": "snapshot", "room": "' + "x" * 65 + '"}', "no_such_room"), ('{"cmd": "rooms", "on_behalf": {"role": "god"}}', "bad_field"),
-    ('{"cmd": "configure", "changes": {"warp": 9}}', "unknown_knob"), ('{"cmd": "configure", "changes": {"block_size": 1}}', "config_bounds"),
-    ('{"cmd": "configure", "changes": {"use_async_batching": true}}', "config_conflict"),
-    ('{"cmd": "create_room", "name": "Not Good"}', "bad_room_name"), ('{"cmd": "create_room", "name": "main"}', "bad_room_name"),
-    ('{"cmd": "create_room", "device": "simulated:abacus"}', "unknown_device"), ('{"cmd": "create_room", "device": "toaster"}', "unknown_device"),
-    ('{"cmd": "create_room", "model": "gpt-99"}', "unknown_model"), ('{"cmd": "fork", "step": -1}', "bad_field"),
-    ('{"cmd": "fork", "journal": {"version": 9}}', "bad_journal"), ("[" * 100_000, "bad_json"), ('{"cmd": "rooms", "id": 1e999}', "bad_json"),
-    ('{"cmd": "\\ud800"}', "bad_json"), (b"\x00\x01binary", "binary_frame")])
+@pytest.mark.parametrize(
+    "frame, code",
+    [
+        ("not json", "bad_json"),
+        ("", "bad_json"),
+        ("[1,2]", "not_an_object"),
+        ("null", "not_an_object"),
+        ('"hello"', "not_an_object"),
+        ("{}", "no_command"),
+        ('{"cmd": 7}', "no_command"),
+        ('{"cmd": "explode"}', "unknown_command"),
+        ('{"id": [1], "cmd": "rooms"}', "bad_id"),
+        ('{"id": true, "cmd": "rooms"}', "bad_id"),
+        ('{"id": "' + "x" * 99 + '", "cmd": "rooms"}', "bad_id"),
+        ('{"cmd": "pause", "force": 1}', "unknown_field"),
+        ('{"cmd": "pause", "room": 3}', "bad_field"),
+        ('{"cmd": "configure"}', "missing_field"),
+        ('{"cmd": "configure", "changes": []}', "bad_field"),
+        ('{"cmd": "pace", "steps_per_second": true}', "bad_field"),
+        ('{"cmd": "pace", "steps_per_second": NaN}', "bad_json"),
+        ('{"cmd": "pace", "steps_per_second": -1}', "bad_field"),
+        ('{"cmd": "step", "count": 0}', "bad_field"),
+        ('{"cmd": "step", "count": 1.5}', "bad_field"),
+        ('{"cmd": "cancel"}', "missing_field"),
+        ('{"cmd": "cancel", "request": "r999"}', "not_running"),
+        ('{"cmd": "snapshot", "room": "nowhere"}', "no_such_room"),
+        ('{"cmd": "snapshot", "room": "' + "x" * 65 + '"}', "no_such_room"),
+        ('{"cmd": "rooms", "on_behalf": {"role": "god"}}', "bad_field"),
+        ('{"cmd": "configure", "changes": {"warp": 9}}', "unknown_knob"),
+        ('{"cmd": "configure", "changes": {"block_size": 1}}', "config_bounds"),
+        ('{"cmd": "configure", "changes": {"use_async_batching": true}}', "config_conflict"),
+        ('{"cmd": "create_room", "name": "Not Good"}', "bad_room_name"),
+        ('{"cmd": "create_room", "name": "main"}', "bad_room_name"),
+        ('{"cmd": "create_room", "device": "simulated:abacus"}', "unknown_device"),
+        ('{"cmd": "create_room", "device": "toaster"}', "unknown_device"),
+        ('{"cmd": "create_room", "model": "gpt-99"}', "unknown_model"),
+        ('{"cmd": "fork", "step": -1}', "bad_field"),
+        ('{"cmd": "fork", "journal": {"version": 9}}', "bad_journal"),
+        ("[" * 100_000, "bad_json"),
+        ('{"cmd": "rooms", "id": 1e999}', "bad_json"),
+        ('{"cmd": "\\ud800"}', "bad_json"),
+        (b"\x00\x01binary", "binary_frame"),
+    ],
+)
 async def test_each_mistake_has_a_name_and_a_sentence(frame, code):
     async with serving() as (_, url), raw(url) as client:
         await client.send(frame)
         answer = await client.receive()
         assert (answer["type"], answer["code"]) == ("error", code), answer
         assert answer["message"].endswith(".") and len(answer["message"]) < 900
-        assert (await client.ok("rooms"))["rooms"]          # the connection lives
+        assert (await client.ok("rooms"))["rooms"]  # the connection lives
 
 
 async def test_the_standard_library_parser_refuses_the_same_frames(monkeypatch):
@@ -183,9 +212,11 @@ async def test_model_loading_is_told_and_commands_are_refused_by_name():
 
         def executor(self, device, model):
             raise AssertionError("not in this test")
+
     import threading
 
     from engine.server import EngineServer
+
     provider = Slow()
     provider.event = threading.Event()
     server = EngineServer(provider)

@@ -12,9 +12,17 @@ from engine.protocol import COMMANDS
 from tests.server.helpers import raw, serving
 
 TOKEN = "correct-horse-battery-staple"
-HOST_COMMANDS = {"configure": {"changes": {"max_batch_tokens": 8}}, "pause": {}, "resume": {}, "step": {"count": 1},
-                 "pace": {"steps_per_second": 5}, "reset": {}, "workload": {"workload": {"num_requests": 1}}, "workload_stop": {},
-                 "close_room": {"room": "main"}}
+HOST_COMMANDS = {
+    "configure": {"changes": {"max_batch_tokens": 8}},
+    "pause": {},
+    "resume": {},
+    "step": {"count": 1},
+    "pace": {"steps_per_second": 5},
+    "reset": {},
+    "workload": {"workload": {"num_requests": 1}},
+    "workload_stop": {},
+    "close_room": {"room": "main"},
+}
 
 
 def test_the_list_of_host_commands_is_complete():
@@ -88,8 +96,16 @@ async def test_a_show_takes_prompts_from_the_host_alone():
         await host.ok("submit", prompt="hello", params={"max_new_tokens": 1})
 
 
-@pytest.mark.parametrize("origin, welcome", [(None, True), ("https://good.example", True), ("https://evil.example", False),
-                                             ("http://127.0.0.1:9999", False), ("null", False)])
+@pytest.mark.parametrize(
+    "origin, welcome",
+    [
+        (None, True),
+        ("https://good.example", True),
+        ("https://evil.example", False),
+        ("http://127.0.0.1:9999", False),
+        ("null", False),
+    ],
+)
 async def test_web_pages_of_other_origins_are_kept_out(origin, welcome):
     async with serving(origins=("https://good.example",)) as (_, url):
         if welcome:
@@ -105,7 +121,12 @@ async def test_web_pages_of_other_origins_are_kept_out(origin, welcome):
 async def test_the_token_is_in_no_event_answer_or_log(caplog):
     caplog.set_level(logging.DEBUG)
     async with serving(token=TOKEN) as (_, url), raw(url) as client:
-        heard = [await client.answer("hello", token=TOKEN), await client.answer("subscribe"), await client.answer("journal"),
-                 await client.answer("submit", prompt="x", params={"max_new_tokens": 1}), await client.answer("hello", token=TOKEN[:-1])]
+        heard = [
+            await client.answer("hello", token=TOKEN),
+            await client.answer("subscribe"),
+            await client.answer("journal"),
+            await client.answer("submit", prompt="x", params={"max_new_tokens": 1}),
+            await client.answer("hello", token=TOKEN[:-1]),
+        ]
         assert TOKEN not in json.dumps(heard + client.events)
     assert TOKEN not in "".join(record.getMessage() for record in caplog.records if not record.name.startswith("websockets"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -17,14 +18,13 @@ from engine.room_manager import RoomManager
 from engine.sampling_params import SamplingParams
 from tests.server.helpers import SIMULATED, SMALL, raw, serving, until
 
-
 SHORT = {"prompt": "x", "params": {"max_new_tokens": 5}}
 
 
 class Fragile(SimulatedExecutor):
     """Fails at chosen launches. ``plan``: launches of this process at which it raises."""
 
-    plan: set[int] = set()
+    plan: ClassVar[set[int]] = set()
     launches = 0
 
     def launch(self, plan):
@@ -54,18 +54,22 @@ async def finished(server, count: int) -> None:
 
 async def test_a_step_that_fails_is_reported_and_its_requests_go_on(fragile):
     """The text before and after the failure is what an undisturbed run says."""
+
     async def run(plan: set[int]) -> tuple[list[str], list[dict]]:
         Fragile.plan, Fragile.launches = plan, 0
         async with serving(provider=FragileProvider("llama-8b")) as (server, url), raw(url) as client:
             await client.ok("subscribe")
             await client.ok("pause")
-            await client.ok("submit", requests=[{"prompt": f"prompt {n}", "params": {"max_new_tokens": 9, "seed": n}} for n in range(3)])
+            await client.ok(
+                "submit", requests=[{"prompt": f"prompt {n}", "params": {"max_new_tokens": 9, "seed": n}} for n in range(3)]
+            )
             await client.ok("resume")
             await finished(server, 3)
             await client.ok("rooms")
             state = await asyncio.wrap_future(server.manager.call(server.manager.main.engine.snapshot))
             texts = [(request["prompt"] + request["text"]).split("prompt ")[1] for request in state["state"]["requests"].values()]
             return sorted(texts), client.events
+
     undisturbed, _ = await run(set())
     disturbed, events = await run({4})
     # A simulated device draws tokens by position and seed; with the generated tokens in the prompt the positions are the same.
@@ -109,8 +113,12 @@ async def test_rooms_take_fair_turns():
         for room in rooms:
             await client.ok("pace", room=room, steps_per_second=1000)
         await asyncio.gather(*(client.send(json.dumps({"cmd": "resume", "room": room})) for room in rooms))
+
         async def steps() -> list[int]:
-            return await asyncio.wrap_future(server.manager.call(lambda: [server.manager.rooms[room].engine.step_index for room in rooms]))
+            return await asyncio.wrap_future(
+                server.manager.call(lambda: [server.manager.rooms[room].engine.step_index for room in rooms])
+            )
+
         await until(lambda: all(server.manager.rooms[room].engine.step_index > 5 for room in rooms), "all to run")
         before = await steps()
         await until(lambda: server.manager.main.engine.step_index >= 120, "120 steps")
@@ -134,11 +142,15 @@ async def test_a_pace_is_kept_on_average():
         steps, started = server.manager.main.engine.step_index, time.monotonic()
         await asyncio.sleep(1.0)
         rate = (server.manager.main.engine.step_index - steps) / (time.monotonic() - started)
-        assert rate < 56                     # an upper bound holds however busy the machine is
+        assert rate < 56  # an upper bound holds however busy the machine is
 
 
 async def test_caps_on_rooms_are_refused_by_name():
-    async with serving(token="t", limits={"max_rooms": 4, "max_rooms_per_visitor": 2}) as (_, url), raw(url) as one, raw(url) as other:
+    async with (
+        serving(token="t", limits={"max_rooms": 4, "max_rooms_per_visitor": 2}) as (_, url),
+        raw(url) as one,
+        raw(url) as other,
+    ):
         for _ in range(2):
             await one.ok("create_room", config=SMALL)
         assert await one.refused("create_room", config=SMALL) == "too_many_rooms"
@@ -147,7 +159,13 @@ async def test_caps_on_rooms_are_refused_by_name():
 
 
 async def test_caps_on_requests_are_refused_by_name():
-    limits = {"max_requests_per_visitor": 3, "max_queue_length": 8, "max_output_tokens": 50, "max_prompt_tokens": 40, "max_requests_per_submit": 5}
+    limits = {
+        "max_requests_per_visitor": 3,
+        "max_queue_length": 8,
+        "max_output_tokens": 50,
+        "max_prompt_tokens": 40,
+        "max_requests_per_submit": 5,
+    }
     async with serving(token="t", limits=limits) as (_, url), raw(url) as host, raw(url) as viewer:
         await host.ok("hello", token="t")
         await host.ok("pause")
@@ -162,8 +180,13 @@ async def test_caps_on_requests_are_refused_by_name():
 
 
 def make_manager(**limits) -> RoomManager:
-    return RoomManager(Provider("llama-8b"), Limits().replaced(limits), lambda room, text: None, main_config=EngineConfig.from_dict(SMALL),
-                       main_device=SIMULATED)
+    return RoomManager(
+        Provider("llama-8b"),
+        Limits().replaced(limits),
+        lambda room, text: None,
+        main_config=EngineConfig.from_dict(SMALL),
+        main_device=SIMULATED,
+    )
 
 
 def test_an_idle_room_is_closed_and_a_used_one_is_not():
@@ -191,7 +214,9 @@ def test_the_caches_of_all_rooms_together_are_bounded(monkeypatch):
 async def test_a_fork_is_the_original_up_to_its_step_and_differs_after():
     async with serving(config={"num_blocks": 24}) as (server, url), raw(url) as client:
         await client.ok("pause")
-        await client.ok("submit", requests=[{"prompt": f"{n} two three four five " * 5, "params": {"max_new_tokens": 20}} for n in range(6)])
+        await client.ok(
+            "submit", requests=[{"prompt": f"{n} two three four five " * 5, "params": {"max_new_tokens": 20}} for n in range(6)]
+        )
         await client.ok("step", count=12)
         await until(lambda: server.manager.main.engine.step_index == 12, "12 steps")
         await client.ok("configure", changes={"max_batch_tokens": 16})
@@ -205,8 +230,8 @@ async def test_a_fork_is_the_original_up_to_its_step_and_differs_after():
         await client.ok("resume", room=room)
         await until(lambda: not fork.visitor_of, "the fork's end")
         texts = [{name: request.text for name, request in engine.requests.items()} for engine in (main, fork.engine)]
-        assert texts[0] == texts[1]              # what is said does not depend on the schedule …
-        assert fork.engine.step_index > main.step_index     # … but how long it takes does
+        assert texts[0] == texts[1]  # what is said does not depend on the schedule …
+        assert fork.engine.step_index > main.step_index  # … but how long it takes does
 
 
 async def test_a_journal_from_a_recording_runs_again_and_a_forged_one_is_refused():
@@ -217,13 +242,22 @@ async def test_a_journal_from_a_recording_runs_again_and_a_forged_one_is_refused
         room = (await client.ok("fork", journal=journal))["room"]
         copy = server.manager.rooms[room]
         await until(lambda: copy.replay is None, "the replay")
-        assert [request.text for request in copy.engine.requests.values()] == [request.text for request in server.manager.main.engine.requests.values()]
+        assert [request.text for request in copy.engine.requests.values()] == [
+            request.text for request in server.manager.main.engine.requests.values()
+        ]
         entry = journal["entries"][0]
-        for forged in ({**entry, "op": "exec"}, {**entry, "tokens": "abc"}, {**entry, "turn": -1}, {**entry, "surprise": 1},
-                       {**entry, "params": {"max_new_tokens": "x"}}, {**entry, "tokens": [10**12]}, 7):
+        for forged in (
+            {**entry, "op": "exec"},
+            {**entry, "tokens": "abc"},
+            {**entry, "turn": -1},
+            {**entry, "surprise": 1},
+            {**entry, "params": {"max_new_tokens": "x"}},
+            {**entry, "tokens": [10**12]},
+            7,
+        ):
             before = set(server.manager.rooms)
             answer = await client.answer("fork", journal={**journal, "entries": [forged]})
-            if answer["type"] == "ack":          # well formed, but refused by the engine when its turn comes
+            if answer["type"] == "ack":  # well formed, but refused by the engine when its turn comes
                 await client.ok("close_room", room=answer["result"]["room"])
             else:
                 assert answer["code"] == "bad_journal"

@@ -39,8 +39,13 @@ def mixed_run() -> list[dict[str, Any]]:
             messages.append(event)
 
     def send(length: int, new: int, **params: Any) -> list[str]:
-        return engine.submit(list(range(1, length + 1)), SamplingParams(max_new_tokens=new, ignore_eos=True, **params), prompt_text="text",
-                             visitor="v1")
+        return engine.submit(
+            list(range(1, length + 1)),
+            SamplingParams(max_new_tokens=new, ignore_eos=True, **params),
+            prompt_text="text",
+            visitor="v1",
+        )
+
     for _ in range(6):
         send(18, 30)
     run(40)
@@ -89,14 +94,16 @@ def test_the_mixed_run_reaches_every_section_and_cause(messages):
 def test_an_unknown_field_anywhere_is_refused(messages):
     """Strict in every section: a field that the schema does not name is an error wherever it stands."""
     checked = 0
-    for message in [one for one in messages if one["type"] == "snapshot" and one["state"]["active"]][:1] + [one for one in messages if "transitions" in one and "budget" in one][:1]:
+    for message in [one for one in messages if one["type"] == "snapshot" and one["state"]["active"]][:1] + [
+        one for one in messages if "transitions" in one and "budget" in one
+    ][:1]:
         for place in _objects(message):
             changed = copy.deepcopy(message)
             target = changed
             for part in place:
                 target = target[part]
             if place[-1:] in (["spec"], ["requests"], ["hashes"]):
-                continue                                     # maps, and the model's numbers
+                continue  # maps, and the model's numbers
             target["surprise"] = {"nested": 1}
             assert first_problem(changed) is not None, place
             checked += 1
@@ -111,11 +118,20 @@ def _objects(value: Any, place: tuple = ()) -> list[list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("damage", [
-    lambda event: event.update(seq=-1), lambda event: event.update(v=2), lambda event: event.update(type="snap"),
-    lambda event: event["transitions"][0].update(cause="vanished"), lambda event: event["slices"].append(["r1", 0, 0, "decode", True]),
-    lambda event: event["blocks"].append(["steal", "r1"]), lambda event: event["counters"].update(steps=-3),
-    lambda event: event.pop("room"), lambda event: event.update(changed=["block_size"])])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda event: event.update(seq=-1),
+        lambda event: event.update(v=2),
+        lambda event: event.update(type="snap"),
+        lambda event: event["transitions"][0].update(cause="vanished"),
+        lambda event: event["slices"].append(["r1", 0, 0, "decode", True]),
+        lambda event: event["blocks"].append(["steal", "r1"]),
+        lambda event: event["counters"].update(steps=-3),
+        lambda event: event.pop("room"),
+        lambda event: event.update(changed=["block_size"]),
+    ],
+)
 def test_a_damaged_event_is_refused(messages, damage):
     event = copy.deepcopy(next(one for one in messages if {"transitions", "slices", "blocks", "counters"} <= set(one)))
     assert first_problem(event) is None

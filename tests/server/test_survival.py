@@ -17,7 +17,10 @@ from tests.server.page import Page, alive, browser, next_event, running
 
 
 def ended(message: dict, cause: str | None = None) -> bool:
-    return any(one["to"] in ("finished", "cancelled", "failed") and cause in (None, one["cause"]) for one in message.get("transitions", ()))
+    return any(
+        one["to"] in ("finished", "cancelled", "failed") and cause in (None, one["cause"])
+        for one in message.get("transitions", ())
+    )
 
 
 async def follow(client, state: dict, done, patience: float = 60.0) -> dict:
@@ -39,11 +42,24 @@ async def kill_and_recover(page: Page, times: int, requests: int = 6) -> None:
         await host.ok("pace", steps_per_second=60)
         await host.ok("configure", changes={"max_batch_tokens": 48})
         for round_number in range(times):
-            answer = await host.ok("submit", requests=[{"prompt": f"round {round_number} request {n} " * 4,
-                                                        "params": {"max_new_tokens": 30, "ignore_eos": True}} for n in range(requests)])
+            answer = await host.ok(
+                "submit",
+                requests=[
+                    {"prompt": f"round {round_number} request {n} " * 4, "params": {"max_new_tokens": 30, "ignore_eos": True}}
+                    for n in range(requests)
+                ],
+            )
             ids = set(answer["ids"])
-            await follow(host, state, lambda now: sum(request["outputs"] for name, request in now["requests"].items() if name in ids) > 20)
-            before = {name: request["text"] for name, request in state["requests"].items() if name in ids and request["state"] != "finished"}
+            await follow(
+                host,
+                state,
+                lambda now, ids=ids: sum(now["requests"][name]["outputs"] for name in ids & set(now["requests"])) > 20,
+            )
+            before = {
+                name: request["text"]
+                for name, request in state["requests"].items()
+                if name in ids and request["state"] != "finished"
+            }
             done = {name for name in ids if state["requests"][name]["state"] == "finished"}
             pid = page.engine_pid
             os.kill(pid, signal.SIGKILL)
@@ -84,12 +100,19 @@ async def test_twenty_kills_under_load():
 
 async def test_an_http_client_gets_its_whole_answer_across_a_kill():
     with running(pace=40.0) as page:
-        async with openai.AsyncOpenAI(base_url=f"{page.url}/v1", api_key="none", max_retries=0) as client, browser(page) as viewer:
+        async with (
+            openai.AsyncOpenAI(base_url=f"{page.url}/v1", api_key="none", max_retries=0) as client,
+            browser(page) as viewer,
+        ):
+
             async def stream() -> str:
                 pieces = []
-                async for chunk in await client.completions.create(model="any", prompt="tell", max_tokens=40, stream=True, seed=1, temperature=0):
+                async for chunk in await client.completions.create(
+                    model="any", prompt="tell", max_tokens=40, stream=True, seed=1, temperature=0
+                ):
                     pieces.append(chunk.choices[0].text)
                 return "".join(pieces)
+
             answers = [asyncio.create_task(stream()) for _ in range(3)]
             for _ in range(20):
                 await next_event(viewer, lambda message: message.get("tokens"))
@@ -112,7 +135,7 @@ async def test_rooms_come_back_with_their_name_config_and_requests():
             await next_event(owner, lambda message: message["type"] == "restored" and message["room"] == room, 60)
             fresh = await owner.ok("snapshot", room=room)
             assert fresh["state"]["config"]["block_size"] == 8 and len(fresh["state"]["requests"]) == 1
-            await owner.ok("pause", room=room)           # and it is still the owner's
+            await owner.ok("pause", room=room)  # and it is still the owner's
 
 
 async def test_commands_while_the_engine_is_down_are_refused_by_name():
@@ -163,13 +186,13 @@ async def test_a_flooding_viewer_is_slowed_down_and_others_are_served(page):
         try:
             while "too_fast" not in codes:
                 codes.add((await flood.receive()).get("code"))
-        except Exception:                    # noqa: BLE001 - it may have been disconnected by now, which is right too
+        except Exception:  # it may have been disconnected by now, which is right too
             codes.add("too_fast")
         assert await asyncio.wait_for(other.ok("rooms"), 10)
 
 
 async def test_a_half_open_connection_harms_nobody(page):
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(page.url.rsplit(":", 1)[1]))
+    _, writer = await asyncio.open_connection("127.0.0.1", int(page.url.rsplit(":", 1)[1]))
     writer.write(b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n")
     await writer.drain()
     async with browser(page, subscribe=None) as other:
@@ -184,7 +207,9 @@ async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_no
             await host.ok("pace", steps_per_second=20)
             async with browser(page, subscribe=None) as tab:
                 key = tab.hello["key"]
-                (name,) = (await tab.ok("submit", prompt="a long answer", params={"max_new_tokens": 2000, "ignore_eos": True}))["ids"]
+                (name,) = (await tab.ok("submit", prompt="a long answer", params={"max_new_tokens": 2000, "ignore_eos": True}))[
+                    "ids"
+                ]
                 await follow(host, state, lambda now: name in now["requests"] and now["requests"][name]["outputs"] > 0)
             async with browser(page, subscribe=None) as back:
                 await back.ok("hello", key=key)
@@ -205,7 +230,8 @@ async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_no
 async def test_the_page_process_restarts_and_browsers_resume_on_the_remote_engine():
     """The engine outlives the page process when it was started apart: a new page process finds the requests running."""
     from tests.server.helpers import serving
-    async with serving(token="t", pace=20.0) as (server, url):
+
+    async with serving(token="t", pace=20.0) as (_, url):
         options = {"environment": {"REMOTE": "t"}}
         first = await asyncio.to_thread(Page, "--engine", url, "--engine-token-env", "REMOTE", **options)
         await asyncio.to_thread(first.until_ready)
