@@ -57,5 +57,6 @@ def head() -> str:
 <script type="application/json" id="bs-data">{data}</script>
 <script defer src="viz/vendor/plotly-cartesian.min.js"></script>
 <script type="module" src="viz/main.js"></script>
+<link rel="icon" type="image/svg+xml" href="viz/icon.svg">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 """
