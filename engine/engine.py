@@ -134,7 +134,6 @@ class Engine:
         if not self.has_work:
             return None
         self.turns += 1
-        self._release_finished_static_batch(self.now())     # a preemption may have left nobody else in the batch
         waiting_step, launched = self._in_flight, None
         if waiting_step is None or not self.scheduler.starved:
             launched = self._launch(can_preempt=waiting_step is None)
