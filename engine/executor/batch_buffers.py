@@ -55,7 +55,7 @@ class _Carver:
         self.host: dict[str, np.ndarray] = {}
         self.device: dict[str, torch.Tensor] = {}
         offset = 0
-        for (name, shape), count in zip(sizes, counts):
+        for (name, shape), count in zip(sizes, counts, strict=True):
             self.host[name] = host_array[offset:offset + count].reshape(shape)
             self.device[name] = self.device_tensor[offset:offset + count].view(shape)
             offset += count

@@ -97,7 +97,9 @@ class BatchBuilder:
         host["sample_rows"][:len(sampled)] = query_starts[1:][row_of_slice[sampled]] - 1
         has_carry = self._fill_tokens(host["input_ids"], host["carry"], slices, query_starts[row_of_slice], padding, in_flight)
         for group in range(len(self.windows)):
-            self._fill_group(group, host, shape, table_row, row_of_token, position, end, idle, readable[group], row_start, row_count)
+            self._fill_group(
+                group, host, shape, table_row, row_of_token, position, end, idle, readable[group], row_start, row_count
+            )
         return BuiltBatch(buffers, len(sampled), has_carry, query_padding, max(item.max_kv for item in shape.groups) - longest)
 
     def _readable(self, group: int, end: np.ndarray, padding_slices: list[tuple[int, Slice]]) -> np.ndarray:
@@ -110,7 +112,9 @@ class BatchBuilder:
             lengths[row] = max(1, min(piece.start, held, lengths[row]))
         return lengths
 
-    def _group_shape(self, group: int, readable: np.ndarray, start: np.ndarray, count: np.ndarray, intervals: Intervals) -> GroupShape:
+    def _group_shape(
+        self, group: int, readable: np.ndarray, start: np.ndarray, count: np.ndarray, intervals: Intervals
+    ) -> GroupShape:
         window, block_size = self.windows[group], self._layout.block_size
         max_kv = _round_up(int(readable.max()), intervals.kv)
         if window is not None:
@@ -129,7 +133,7 @@ class BatchBuilder:
         out[padding] = 0
         carry[:] = -1
         has_carry = False
-        for piece, place in zip(slices, first_token.tolist()):
+        for piece, place in zip(slices, first_token.tolist(), strict=True):
             known, start, count = piece.request.tokens, piece.start, piece.count
             if piece.kind == PADDING:
                 out[place:place + count] = known[-1]

@@ -17,7 +17,7 @@ PADDING_ROW = 0
 
 
 class _Entry:
-    __slots__ = ("row", "preemptions", "last_step", "lengths")
+    __slots__ = ("last_step", "lengths", "preemptions", "row")
 
     def __init__(self, row: int, groups: int) -> None:
         self.row = row

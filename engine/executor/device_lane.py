@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -95,7 +95,7 @@ class Worker:
     """What the rooms of one model share on a CPU: a lock, so that forward passes take turns (two at once would only take
     cores from each other), and a thread for those that run ahead, started when the first one does."""
 
-    _of_model: WeakKeyDictionary = WeakKeyDictionary()
+    _of_model: ClassVar[WeakKeyDictionary] = WeakKeyDictionary()
     _lock = threading.Lock()
 
     def __init__(self) -> None:

@@ -126,7 +126,9 @@ class GraphCache:
         self._recorded.add(shape)
         return GraphReport(action, self.backend, describe(shape), query_padding, kv_padding)
 
-    def run(self, step: RecordedStep, buffers: BatchBuffers, carried: torch.Tensor | None, report: GraphReport, run: Run) -> torch.Tensor:
+    def run(
+        self, step: RecordedStep, buffers: BatchBuffers, carried: torch.Tensor | None, report: GraphReport, run: Run
+    ) -> torch.Tensor:
         """Run a step the way its report says. A recording that fails turns the report into ``eager``."""
         if report.action == "replay":
             return step.replay(buffers, carried, run)

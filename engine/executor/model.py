@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,9 @@ class ModelExecutor(Executor):
         self._builder: BatchBuilder | None = None
         self._graphs: GraphCache | None = None
         self._config = EngineConfig()
-        self._inline: Lane = CudaLane(self.clock, self._device) if self._device.type == "cuda" else InlineLane(self.clock, self._model)
+        self._inline: Lane = (
+            CudaLane(self.clock, self._device) if self._device.type == "cuda" else InlineLane(self.clock, self._model)
+        )
         self._lane = self._inline
         self._previous: LaunchedStep | None = None
         self._launches = 0
@@ -79,7 +82,14 @@ class ModelExecutor(Executor):
 
     def allocate(self, layout: CacheLayout, config: EngineConfig) -> None:
         self._release()
-        block = 2 * len(layout.groups[0].layers) * layout.block_size * self.spec.num_kv_heads * self.spec.head_dim * self._dtype.itemsize
+        block = (
+            2
+            * len(layout.groups[0].layers)
+            * layout.block_size
+            * self.spec.num_kv_heads
+            * self.spec.head_dim
+            * self._dtype.itemsize
+        )
         needed, host = (layout.num_blocks + 2) * block, layout.num_swap_slots * block
         self._demand(needed if self._device.type == "cuda" else needed + host, free_bytes(self._device), layout)
         if host and self._device.type == "cuda":
@@ -95,7 +105,7 @@ class ModelExecutor(Executor):
         self._builder = BatchBuilder(layout)
         self._graphs = GraphCache("cuda" if self._device.type == "cuda" else "cpu", self._new_recorded_step)
         if self._device.type == "cuda":
-            self._graph_pool = torch.cuda.graph_pool_handle()      # a new one: a pool whose graphs are all gone cannot be used again
+            self._graph_pool = torch.cuda.graph_pool_handle()  # a new one: a pool whose graphs are all gone cannot be used again
         self._forward, backend, notes = make_forward(self._model, self.spec, config.attention_backend, self._cache)
         self.info = self._describe(backend, notes)
         self.configure(config)
@@ -108,8 +118,11 @@ class ModelExecutor(Executor):
 
     def _too_large(self, layout: CacheLayout, needed: int, room: int | None = None) -> CapacityExceeded:
         left = "" if room is None else f" and {room / 1e9:.1f} GB are free"
-        return CapacityExceeded("device_memory", f"A cache of {layout.num_blocks} blocks and {layout.num_swap_slots} host slots does "
-                                f"not fit {self.info.device}: it needs {needed / 1e9:.1f} GB{left}; use fewer blocks or less offload space.")
+        return CapacityExceeded(
+            "device_memory",
+            f"A cache of {layout.num_blocks} blocks and {layout.num_swap_slots} host slots does "
+            f"not fit {self.info.device}: it needs {needed / 1e9:.1f} GB{left}; use fewer blocks or less offload space.",
+        )
 
     def _release(self) -> None:
         self._drain()
@@ -123,10 +136,8 @@ class ModelExecutor(Executor):
     def _drain(self) -> None:
         """Wait for a step that is still running, so that nothing writes into a cache that is going away."""
         if self._previous is not None and self._previous.job is not None:
-            try:
+            with suppress(Exception):        # whoever collects that step is told
                 self._lane.finish(self._previous.job)
-            except Exception:
-                pass        # whoever collects that step is told
 
     def configure(self, config: EngineConfig) -> None:
         self._config = config
@@ -166,8 +177,15 @@ class ModelExecutor(Executor):
         """Everything the host can do before the device is free."""
         sampling_slices = [piece for piece in plan.slices if piece.samples]
         before = self._previous
-        step = LaunchedStep(plan, None, SamplingInputs(), GraphReport("eager", self._graphs.backend, why="the step only copies blocks"), None,
-                            {piece.request: i for i, piece in enumerate(sampling_slices)}, before)
+        step = LaunchedStep(
+            plan,
+            None,
+            SamplingInputs(),
+            GraphReport("eager", self._graphs.backend, why="the step only copies blocks"),
+            None,
+            {piece.request: i for i, piece in enumerate(sampling_slices)},
+            before,
+        )
         if not plan.slices:
             return step
         graphs = self._graphs if self._config.use_cuda_graph else None

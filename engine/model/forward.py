@@ -35,8 +35,15 @@ def make_forward(model: Any, spec: ModelSpec, attention: str, cache: PagedKVCach
             return fused, fused.name, []
         why = f"The fused CPU decoder is not used: {fused}."
     text = model.config.get_text_config(decoder=True)
-    place = Place(cache.storage.device, cache.storage.dtype, spec.num_heads, spec.num_kv_heads, spec.head_dim, cache.layout.block_size,
-                  softcap=bool(getattr(text, "attn_logit_softcapping", None)))
+    place = Place(
+        cache.storage.device,
+        cache.storage.dtype,
+        spec.num_heads,
+        spec.num_kv_heads,
+        spec.head_dim,
+        cache.layout.block_size,
+        softcap=bool(getattr(text, "attn_logit_softcapping", None)),
+    )
     backend, notes = choose_backend(attention, place)
     forward = PagedForward(model, backend)
     check_paged(forward, cache)
@@ -66,8 +73,13 @@ def _disagreement(model: Any, decoder: FusedDecoder) -> str | None:
         cache = PagedKVCache(layout, config.num_key_value_heads, head_dim, decoder.dtype, torch.device("cpu"))
         # Two steps: a slice of the text, then the rest of it on top of the cache.
         for start, end in ((0, count // 2), (count // 2, count)):
-            group = GroupIndices(None, torch.tensor([[2, 0, 1]], dtype=torch.int32), (torch.arange(start, end) + 2 * size) % (3 * size),
-                                 torch.tensor([end], dtype=torch.int32), end)
+            group = GroupIndices(
+                None,
+                torch.tensor([[2, 0, 1]], dtype=torch.int32),
+                (torch.arange(start, end) + 2 * size) % (3 * size),
+                torch.tensor([end], dtype=torch.int32),
+                end,
+            )
             batch = PackedBatch(ids[start:end], torch.arange(start, end), torch.tensor([0, end - start], dtype=torch.int32), 0,
                                 end - start, [group], torch.arange(end - start))
             rows = forward(batch, cache).float()

@@ -78,8 +78,10 @@ class PackedBatch:
     groups: list[GroupIndices]         # in the order of layout.groups
     sample_rows: torch.Tensor          # int64 [S]: tokens whose logits are wanted, in the order of the plan's slices
     num_padding: int = 0               # padding rows among the decode rows, the last of them
-    query_padding: int = 0             # tokens added in all
-    derived: dict[Any, Any] = field(default_factory=dict)    # what a forward pass works out once for all layers; emptied before each
+    query_padding: int = 0  # tokens added in all
+    derived: dict[Any, Any] = field(
+        default_factory=dict
+    )  # what a forward pass works out once for all layers; emptied before each
 
     @property
     def num_tokens(self) -> int:

@@ -45,12 +45,18 @@ def check_paged(forward: PagedForward, cache: PagedKVCache) -> None:
         raise ModelUnavailable("paged_forward", f"{name} cannot run on the paged cache: {why}.") from error
     missing = set(cache.place_of_layer) - layers
     if missing:
-        raise ModelUnavailable("paged_forward", f"{name} keeps {len(missing)} of its layers away from the attention interface, so "
-                               "their state cannot be paged; choose another architecture.")
+        raise ModelUnavailable(
+            "paged_forward",
+            f"{name} keeps {len(missing)} of its layers away from the attention interface, so "
+            "their state cannot be paged; choose another architecture.",
+        )
     likeness = torch.cosine_similarity(torch.cat([first, second]).float(), expected, dim=-1).min().item()
     if not likeness >= LIKENESS[cache.storage.dtype]:
-        raise ModelUnavailable("paged_forward", f"{name} gives other answers from the paged cache than on its own (likeness "
-                               f"{likeness:.3f}), because it uses its keys and values in a way of its own; choose another architecture.")
+        raise ModelUnavailable(
+            "paged_forward",
+            f"{name} gives other answers from the paged cache than on its own (likeness "
+            f"{likeness:.3f}), because it uses its keys and values in a way of its own; choose another architecture.",
+        )
     passed.add(forward.backend.name)
 
 
@@ -71,8 +77,17 @@ def _trial_batch(layout: CacheLayout, ids: torch.Tensor, start: int, end: int) -
             slots = torch.where(positions < end - window, layout.padding_write * size, slots)
         readable = end if window is None else min(end, window)
         # The slice begins at position 0, so nothing of it is in the ring yet.
-        gather = None if window is None or count == 1 else GatherIndices(
-            torch.full((count,), SENTINEL, device=device), numbers(0, count), numbers(dtype=torch.int64), torch.arange(count, device=device), count)
+        gather = (
+            None
+            if window is None or count == 1
+            else GatherIndices(
+                torch.full((count,), SENTINEL, device=device),
+                numbers(0, count),
+                numbers(dtype=torch.int64),
+                torch.arange(count, device=device),
+                count,
+            )
+        )
         groups.append(GroupIndices(window, torch.arange(first, first + blocks, dtype=torch.int32, device=device)[None], slots,
                                    numbers(readable), readable, gather))
     single = int(count == 1)

@@ -57,7 +57,9 @@ def _paged_attention(module, query, key, value, attention_mask=None, scaling=Non
     if step is None:
         if softcap is not None:
             return _capped_attention(query, key, value, attention_mask, scaling, softcap), None
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+        )
     if s_aux is not None:
         raise ModelUnavailable("attention_sinks", "This model adds attention sinks to its scores, which the paged cache does not "
                                "support; choose a model without them.")
@@ -87,9 +89,12 @@ def _check_layer(step: _Step, layer: int, key: torch.Tensor, value: torch.Tensor
     for tensor in (key, value):
         heads, size = tensor.shape[1], tensor.shape[3]
         if (heads, size) != made_for:
-            raise ModelUnavailable("paged_forward", f"Layer {layer} of this model keeps {heads} K/V heads of size {size}, but its "
-                                   f"configuration promises {made_for[0]} of size {made_for[1]}, so its cache cannot be laid out; "
-                                   "choose another model.")
+            raise ModelUnavailable(
+                "paged_forward",
+                f"Layer {layer} of this model keeps {heads} K/V heads of size {size}, but its "
+                f"configuration promises {made_for[0]} of size {made_for[1]}, so its cache cannot be laid out; "
+                "choose another model.",
+            )
     promised = step.cache.layout.groups[step.cache.place_of_layer[layer][0]].window
     window = options.get("sliding_window", promised)       # not every attention module says what its window is
     if window != promised:

@@ -131,7 +131,7 @@ def logprobs_of(sampled: Sampled, inputs: SamplingInputs) -> list[tuple[float, l
     if sampled.chosen is None:
         return [None] * sampled.tokens.shape[0]
     chosen, values, ids = sampled.chosen.tolist(), sampled.top_values.tolist(), sampled.top_ids.tolist()
-    return [(chosen[row], list(zip(ids[row][:wanted], values[row][:wanted]))) if wanted else None
+    return [(chosen[row], list(zip(ids[row][:wanted], values[row][:wanted], strict=True))) if wanted else None
             for row, wanted in enumerate(inputs.top_logprobs)]
 
 

@@ -127,7 +127,9 @@ def test_padding_rows_leave_every_real_slot_alone(device):
     storage[:, :, others] = 0.125
     torch.cuda.synchronize()
     for step in range(6):
-        pieces = [Slice(request, 0, 4, PREFILL, True)] if step == 0 else [Slice(request, len(request.tokens) - 1, 1, DECODE, True)]
+        pieces = (
+            [Slice(request, 0, 4, PREFILL, True)] if step == 0 else [Slice(request, len(request.tokens) - 1, 1, DECODE, True)]
+        )
         executor.collect(executor.launch(StepPlan(step, pieces)))
         request.tokens.append(11)
     torch.cuda.synchronize()
@@ -143,11 +145,11 @@ def test_swapped_blocks_come_back_bit_for_bit(device):
     before = storage.clone()
     torch.cuda.synchronize()
     blocks, slots, targets = [3, 17, 4, 30, 9], [8, 0, 1, 5, 2], [11, 12, 31, 0, 25]
-    executor.collect(executor.launch(StepPlan(1, swap_out=list(zip(blocks, slots)))))
+    executor.collect(executor.launch(StepPlan(1, swap_out=list(zip(blocks, slots, strict=True)))))
     storage[:, :, blocks] = 0.0
     torch.cuda.synchronize()
-    executor.collect(executor.launch(StepPlan(2, swap_in=list(zip(slots, targets)))))
-    for block, target in zip(blocks, targets):
+    executor.collect(executor.launch(StepPlan(2, swap_in=list(zip(slots, targets, strict=True)))))
+    for block, target in zip(blocks, targets, strict=True):
         assert torch.equal(storage[:, :, target], before[:, :, block])
 
 

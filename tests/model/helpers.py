@@ -17,7 +17,6 @@ from engine.model.spec import spec_from_model
 from engine.sampling_params import SamplingParams
 from tests.tiny_models import VOCAB, tiny_model
 
-
 #: Caps low enough to bend the scores of a random model.
 OVERRIDES: dict[str, dict[str, Any]] = {"gemma2": {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 5.0}}
 
@@ -75,7 +74,7 @@ def outputs(engine: Engine, ids: list[str]) -> list[list[int]]:
 def run(engine: Engine, prompts: list[list[int]], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
     """Submit all prompts at once and return what each of them generated."""
     each = params if isinstance(params, list) else [params] * len(prompts)
-    ids = [engine.submit(prompt, item)[0] for prompt, item in zip(prompts, each)]
+    ids = [engine.submit(prompt, item)[0] for prompt, item in zip(prompts, each, strict=True)]
     finish(engine)
     return outputs(engine, ids)
 

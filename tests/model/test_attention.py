@@ -49,19 +49,25 @@ def test_sdpa_over_blocks_is_attention_over_each_requests_own_past(seed, window,
     key, value = torch.randn(2, batch.num_tokens, 2, 16, generator=generator)
     rows = [*range(sum(piece.count == 1 for piece in slices)), *range(batch.num_decode, batch.num_rows)]
     ordered = sorted(slices, key=lambda piece: piece.count > 1)
-    for row, piece in zip(rows, ordered):
+    for row, piece in zip(rows, ordered, strict=True):
         first, last = batch.query_starts[row:row + 2].tolist()
         key[first:last], value[first:last] = past[piece.request][:, piece.start:]
     scores = Scores(0.3, softcap)
     out = SdpaBackend().attend(query, key, value, keys, values, batch, batch.groups[0], scores)
-    for row, piece in zip(rows, ordered):
+    for row, piece in zip(rows, ordered, strict=True):
         for i in range(piece.count):
             position, token = piece.start + i, int(batch.query_starts[row]) + i
             visible = slice(max(0, position + 1 - (window or position + 1)), position + 1)
             for head in range(6):
                 seen = past[piece.request][:, visible, head // 3]
-                torch.testing.assert_close(out[token, head], plain_attention(query[token, head], *seen, scores), atol=1e-5, rtol=1e-4)
-        for position in range(max(0, piece.start + piece.count - (window or math.inf)), piece.start + piece.count) if window else range(piece.start, piece.start + piece.count):
+                torch.testing.assert_close(
+                    out[token, head], plain_attention(query[token, head], *seen, scores), atol=1e-5, rtol=1e-4
+                )
+        for position in (
+            range(max(0, piece.start + piece.count - (window or math.inf)), piece.start + piece.count)
+            if window
+            else range(piece.start, piece.start + piece.count)
+        ):
             slot = slot_of(layout, 0, piece.request, position)
             assert torch.equal(keys.view(-1, 2, 16)[slot], past[piece.request][0, position])
             assert torch.equal(values.view(-1, 2, 16)[slot], past[piece.request][1, position])

@@ -20,7 +20,9 @@ BLOCK = 4
 
 
 def make_layout(*windows: int | None, num_blocks: int = 4000) -> CacheLayout:
-    groups = tuple(LayerGroup(i, "sliding_attention" if window else "full_attention", (i,), window) for i, window in enumerate(windows))
+    groups = tuple(
+        LayerGroup(i, "sliding_attention" if window else "full_attention", (i,), window) for i, window in enumerate(windows)
+    )
     return CacheLayout(groups, num_blocks, BLOCK, 0)
 
 
@@ -37,9 +39,13 @@ def make_request(name: str, tokens: int, layout: CacheLayout, generator: random.
     return request
 
 
-def build(layout: CacheLayout, slices: list[Slice], intervals: Intervals = Intervals(), builder=None, in_flight=None) -> BuiltBatch:
+def build(
+    layout: CacheLayout, slices: list[Slice], intervals: Intervals = Intervals(), builder=None, in_flight=None
+) -> BuiltBatch:
     builder = builder or BatchBuilder(layout)
-    built = builder.build(StepPlan(1, slices), intervals, lambda shape: BatchBuffers(shape, builder.windows, CPU), in_flight or {})
+    built = builder.build(
+        StepPlan(1, slices), intervals, lambda shape: BatchBuffers(shape, builder.windows, CPU), in_flight or {}
+    )
     built.buffers.upload()
     return built
 
@@ -72,7 +78,7 @@ def test_every_token_is_read_and_written_where_its_tables_say(seed, intervals):
     singles = sum(piece.count == 1 for piece in slices)
     rows = [*range(singles), *range(batch.num_decode, batch.num_rows)]
     assert batch.num_rows == len(slices) + built.query_padding
-    for row, piece in zip(rows, ordered):
+    for row, piece in zip(rows, ordered, strict=True):
         first, last = batch.query_starts[row:row + 2].tolist()
         positions = list(range(piece.start, piece.start + piece.count))
         assert last - first == piece.count
@@ -93,9 +99,12 @@ def test_every_token_is_read_and_written_where_its_tables_say(seed, intervals):
             if row >= batch.num_decode and window is not None:
                 prefill_row = row - batch.num_decode
                 begin, stop = group.gather.starts[prefill_row:prefill_row + 2].tolist()
-                old = [slot_of(layout, index, piece.request, position) for position in range(max(0, piece.start - window + 1), piece.start)]
+                old = [
+                    slot_of(layout, index, piece.request, position)
+                    for position in range(max(0, piece.start - window + 1), piece.start)
+                ]
                 assert group.gather.slots[begin:stop].tolist() == old + [SENTINEL] * piece.count
-    sampled = [(row, piece) for row, piece in zip(rows, ordered) if piece.samples]
+    sampled = [(row, piece) for row, piece in zip(rows, ordered, strict=True) if piece.samples]
     order = {id(piece): row for row, piece in sampled}
     wanted = [int(batch.query_starts[order[id(piece)] + 1]) - 1 for piece in slices if piece.samples]
     assert batch.sample_rows[:built.num_samples].tolist() == wanted
@@ -110,7 +119,11 @@ def test_nothing_but_a_real_token_is_written_to_a_real_slot_and_none_twice(seed)
         window = layout.groups[index].window
         real = [slot for slot in group.slot_mapping.tolist() if slot < layout.num_blocks * BLOCK]
         elsewhere = [slot for slot in group.slot_mapping.tolist() if slot >= layout.num_blocks * BLOCK]
-        assert len(real) == len(set(real)) == sum(min(piece.count, window or piece.count) for piece in slices if piece.kind != PADDING)
+        assert (
+            len(real)
+            == len(set(real))
+            == sum(min(piece.count, window or piece.count) for piece in slices if piece.kind != PADDING)
+        )
         assert all(slot // BLOCK == layout.padding_write for slot in elsewhere)
 
 
@@ -143,7 +156,9 @@ def test_a_token_still_in_flight_is_taken_from_the_step_before():
     taken: set[int] = set()
     known, waiting = (make_request(name, 6, layout, generator, taken) for name in "ab")
     waiting.tokens.pop()
-    built = build(layout, [Slice(known, 5, 1, DECODE, True), Slice(waiting, 5, 1, DECODE, True)], in_flight={known: 0, waiting: 1})
+    built = build(
+        layout, [Slice(known, 5, 1, DECODE, True), Slice(waiting, 5, 1, DECODE, True)], in_flight={known: 0, waiting: 1}
+    )
     assert built.has_carry
     assert built.buffers.carry.tolist() == [-1, 1]
     built.buffers.take_carried(torch.tensor([70, 71]))
@@ -154,7 +169,10 @@ def test_same_padded_sizes_but_another_longest_context_is_another_shape():
     layout, generator = make_layout(None), random.Random(0)
     taken: set[int] = set()
     requests = [make_request(str(i), length, layout, generator, taken) for i, length in enumerate((5, 40, 18))]
-    shapes = [build(layout, [Slice(request, len(request.tokens) - 1, 1, DECODE, True)], Intervals(4, 16)).buffers.shape for request in requests]
+    shapes = [
+        build(layout, [Slice(request, len(request.tokens) - 1, 1, DECODE, True)], Intervals(4, 16)).buffers.shape
+        for request in requests
+    ]
     assert len(set(shapes)) == 3
     assert [shape.num_tokens for shape in shapes] == [4, 4, 4]
 
@@ -193,6 +211,6 @@ def test_rows_of_ended_requests_are_used_again():
         taken.clear()
         rows = tables.rows_of(requests, False)
         assert len(set(rows.tolist())) == 10 and 0 not in rows
-        for row, request in zip(rows, requests):
+        for row, request in zip(rows, requests, strict=True):
             assert tables.array(0, 2)[row, :2].tolist() == request.tables[0]
     assert tables.array(0, 1).shape[0] <= 64

@@ -26,7 +26,9 @@ def sentencepiece_like() -> PreTrainedTokenizerFast:
     words = ["▁", "▁hello", "▁world", "▁wo", "rld", "l", "o", "▁a", "é", ".", "h", "e"]
     vocab = {text: i for i, text in enumerate(["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words])}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>", byte_fallback=True))
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
 
 
@@ -37,7 +39,9 @@ def byte_tokens(tokenizer, text: str) -> list[int]:
     """The text as one token a byte: the hardest cut there is."""
     if tokenizer is BYTES:
         table = {text: token for text, token in BYTES.get_vocab().items() if len(text) == 1}
-        return [table[mark] for mark in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)[0][0]]
+        return [
+            table[mark] for mark in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)[0][0]
+        ]
     return [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in text.encode()]
 
 
@@ -90,8 +94,10 @@ def test_special_tokens_have_no_text_and_cost_nothing():
     assert stream._window == []
 
 
-@given(text=st.text(st.sampled_from("abc"), min_size=1, max_size=24), stops=st.lists(st.text(st.sampled_from("abc"), min_size=1, max_size=4),
-                                                                                 min_size=1, max_size=3))
+@given(
+    text=st.text(st.sampled_from("abc"), min_size=1, max_size=24),
+    stops=st.lists(st.text(st.sampled_from("abc"), min_size=1, max_size=4), min_size=1, max_size=3),
+)
 @settings(max_examples=300, deadline=None)
 def test_text_ends_before_the_first_stop_text(text, stops):
     """Whatever the cut, and also when a stop text spans tokens or one is the beginning of another."""

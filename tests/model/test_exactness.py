@@ -42,9 +42,18 @@ def test_every_attention_backend_of_a_cpu_equals_generate(kind, backend):
 @pytest.mark.parametrize("mode", ["graphs", "async"])
 def test_graphs_and_async_change_nothing_under_any_scheduler(kind, scheduler, mode):
     loaded, prompts = loaded_tiny(kind), tiny_prompts(12, seed=1)
-    engine = make_engine(loaded, scheduler_type=scheduler, block_size=8, num_blocks=300, max_batch_tokens=32, max_requests_per_batch=6,
-                         use_cuda_graph=True, use_async_batching=mode == "async", q_padding_interval_size=8,
-                         kv_padding_interval_size=32)
+    engine = make_engine(
+        loaded,
+        scheduler_type=scheduler,
+        block_size=8,
+        num_blocks=300,
+        max_batch_tokens=32,
+        max_requests_per_batch=6,
+        use_cuda_graph=True,
+        use_async_batching=mode == "async",
+        q_padding_interval_size=8,
+        kv_padding_interval_size=32,
+    )
     assert run(engine, prompts, GREEDY) == reference(loaded, prompts, 20)
     counters = engine.snapshot()["state"]["counters"]
     assert counters["captures"] > 0
@@ -75,7 +84,9 @@ def test_shared_prefixes_give_what_cold_runs_give(sharing):
     loaded = loaded_tiny("llama")
     system = tiny_prompts(2, longest=32, seed=3)[1]
     prompts = [system + tail for tail in tiny_prompts(12, longest=9, seed=4)] + [system] * 3
-    engine = make_engine(loaded, block_size=4, num_blocks=200, max_batch_tokens=40, max_requests_per_batch=4, allow_block_sharing=sharing)
+    engine = make_engine(
+        loaded, block_size=4, num_blocks=200, max_batch_tokens=40, max_requests_per_batch=4, allow_block_sharing=sharing
+    )
     assert run(engine, prompts, GREEDY) == reference(loaded, prompts, 20)
     hits = engine.snapshot()["state"]["counters"]["prefix_hit_tokens"]
     assert hits > 100 if sharing else hits == 0
@@ -88,7 +99,7 @@ def test_forked_samples_share_the_prompt_and_still_equal_generate(block_size):
     engine = make_engine(loaded, block_size=block_size, num_blocks=400, max_batch_tokens=48)
     ids = [engine.submit(prompt, SamplingParams(max_new_tokens=12, n=4)) for prompt in prompts]
     finish(engine)
-    for siblings, expected in zip(ids, reference(loaded, prompts, 12)):
+    for siblings, expected in zip(ids, reference(loaded, prompts, 12), strict=True):
         assert outputs(engine, siblings) == [expected] * 4
     assert engine.snapshot()["state"]["counters"]["copies"] > 0
 
@@ -98,9 +109,17 @@ def test_turning_knobs_in_the_middle_keeps_the_output(kind):
     loaded, prompts = loaded_tiny(kind), tiny_prompts(10, seed=6)
     engine = make_engine(loaded, block_size=8, num_blocks=200, max_batch_tokens=16)
     ids = [engine.submit(prompt, SamplingParams(max_new_tokens=60))[0] for prompt in prompts]
-    changes = [{"max_batch_tokens": 64}, {"use_cuda_graph": True, "q_padding_interval_size": 8}, {"block_size": 4, "num_blocks": 300},
-               {"use_async_batching": True}, {"scheduler_type": "prefill_first"}, {"kv_padding_interval_size": 64, "max_batch_tokens": 9},
-               {"use_async_batching": False, "use_cuda_graph": False}, {"block_size": 16, "num_blocks": 100}, {"allow_block_sharing": False}]
+    changes = [
+        {"max_batch_tokens": 64},
+        {"use_cuda_graph": True, "q_padding_interval_size": 8},
+        {"block_size": 4, "num_blocks": 300},
+        {"use_async_batching": True},
+        {"scheduler_type": "prefill_first"},
+        {"kv_padding_interval_size": 64, "max_batch_tokens": 9},
+        {"use_async_batching": False, "use_cuda_graph": False},
+        {"block_size": 16, "num_blocks": 100},
+        {"allow_block_sharing": False},
+    ]
     for change in changes:
         for _ in range(4):
             engine.step()
@@ -127,7 +146,7 @@ def test_finished_static_slots_compute_padding_without_touching_anybody():
     engine = make_engine(loaded, scheduler_type="static", block_size=4, num_blocks=300, max_requests_per_batch=4)
     lengths = [3, 30, 2, 5, 1, 4, 25, 2]
     texts = run(engine, prompts, [SamplingParams(max_new_tokens=length) for length in lengths])
-    assert texts == [reference(loaded, [prompt], length)[0] for prompt, length in zip(prompts, lengths)]
+    assert texts == [reference(loaded, [prompt], length)[0] for prompt, length in zip(prompts, lengths, strict=True)]
 
 
 @pytest.mark.parametrize("outside", [True, False])

@@ -131,7 +131,11 @@ def test_five_identical_prompts_give_five_identical_outputs_equal_to_eager():
     params = SamplingParams(max_new_tokens=24)
     knobs = {"block_size": 4, "num_blocks": 200, "allow_block_sharing": False}
     eager = run(make_engine(loaded, **knobs), [prompt], params)[0]
-    graphs = run(make_engine(loaded, **knobs, use_cuda_graph=True, q_padding_interval_size=8, kv_padding_interval_size=16), [prompt] * 5, params)
+    graphs = run(
+        make_engine(loaded, **knobs, use_cuda_graph=True, q_padding_interval_size=8, kv_padding_interval_size=16),
+        [prompt] * 5,
+        params,
+    )
     assert graphs == [eager] * 5
 
 
@@ -141,7 +145,9 @@ def test_equal_padded_sizes_with_another_longest_context_give_the_right_tokens()
     short, long = tiny_prompts(2, longest=6, seed=31)[1], tiny_prompts(2, longest=60, seed=32)[1]
     params = SamplingParams(max_new_tokens=12)
     plain = make_engine(loaded, block_size=4, num_blocks=100)
-    graphs = make_engine(loaded, block_size=4, num_blocks=100, use_cuda_graph=True, q_padding_interval_size=8, kv_padding_interval_size=16)
+    graphs = make_engine(
+        loaded, block_size=4, num_blocks=100, use_cuda_graph=True, q_padding_interval_size=8, kv_padding_interval_size=16
+    )
     for prompt in (short, long, short, long):
         assert run(graphs, [prompt], params) == run(plain, [prompt], params)
 

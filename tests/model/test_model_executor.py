@@ -20,11 +20,15 @@ CONFIG = EngineConfig()
 ASYNC = EngineConfig().replaced({"use_cuda_graph": True, "use_async_batching": True, "q_padding_interval_size": 4})
 
 
-def make_executor(kind: str = "llama", num_blocks: int = 32, block_size: int = 4, slots: int = 0, config: EngineConfig = CONFIG) -> tuple[ModelExecutor, CacheLayout]:
+def make_executor(
+    kind: str = "llama", num_blocks: int = 32, block_size: int = 4, slots: int = 0, config: EngineConfig = CONFIG
+) -> tuple[ModelExecutor, CacheLayout]:
     loaded = loaded_tiny(kind)
     executor = ModelExecutor(loaded)
     groups = group_layers(loaded.spec)
-    layout = CacheLayout(groups, num_blocks, block_size, len(groups[0].layers) * block_size * loaded.spec.kv_bytes_per_token_per_layer, slots)
+    layout = CacheLayout(
+        groups, num_blocks, block_size, len(groups[0].layers) * block_size * loaded.spec.kv_bytes_per_token_per_layer, slots
+    )
     executor.allocate(layout, config)
     return executor, layout
 
@@ -44,10 +48,10 @@ def test_blocks_come_back_from_the_host_bit_for_bit_in_any_order():
     storage.copy_(torch.randn(storage.shape, generator=torch.Generator().manual_seed(0)))
     before = storage.clone()
     blocks, slots, targets = [3, 17, 4, 30, 9], [8, 0, 1, 5, 2], [11, 12, 31, 0, 25]
-    out = executor.collect(executor.launch(StepPlan(1, swap_out=list(zip(blocks, slots)))))
+    out = executor.collect(executor.launch(StepPlan(1, swap_out=list(zip(blocks, slots, strict=True)))))
     storage[:, :, blocks] = float("nan")
-    back = executor.collect(executor.launch(StepPlan(2, swap_in=list(zip(slots, targets)))))
-    for block, target in zip(blocks, targets):
+    back = executor.collect(executor.launch(StepPlan(2, swap_in=list(zip(slots, targets, strict=True)))))
+    for block, target in zip(blocks, targets, strict=True):
         assert torch.equal(storage[:, :, target], before[:, :, block])
     assert out.swap_bytes == (5 * layout.block_bytes, 0)
     assert back.swap_bytes == (0, 5 * layout.block_bytes)
@@ -67,7 +71,7 @@ def test_a_step_reads_out_before_it_copies_in_and_copies_blocks_last():
 
 def test_a_cache_that_does_not_fit_is_refused_in_words_and_a_smaller_one_still_works():
     executor, layout = make_executor()
-    with pytest.raises(CapacityExceeded, match="does not fit cpu .* use fewer blocks"):
+    with pytest.raises(CapacityExceeded, match=r"does not fit cpu .* use fewer blocks"):
         executor.allocate(CacheLayout(layout.groups, 2**40, 4, layout.block_bytes), CONFIG)
     with pytest.raises(CapacityExceeded):
         executor.allocate(CacheLayout(layout.groups, 8, 4, layout.block_bytes, num_swap_slots=2**40), CONFIG)
@@ -87,12 +91,15 @@ def test_the_memory_of_the_old_cache_counts_as_free_for_the_new_one():
 def test_rooms_share_the_weights_and_nothing_else():
     loaded, prompts = loaded_tiny("llama"), tiny_prompts(6, seed=40)
     rooms = [make_engine(loaded, block_size=4, num_blocks=100, use_cuda_graph=i > 0, use_async_batching=i > 1) for i in range(3)]
-    ids = [[room.submit(prompt, SamplingParams(max_new_tokens=10))[0] for prompt in prompts[2 * i:2 * i + 2]] for i, room in enumerate(rooms)]
+    ids = [
+        [room.submit(prompt, SamplingParams(max_new_tokens=10))[0] for prompt in prompts[2 * i : 2 * i + 2]]
+        for i, room in enumerate(rooms)
+    ]
     while any(room.has_work for room in rooms):
         for room in rooms:
             room.step()
     expected = reference(loaded, prompts, 10)
-    assert [outputs(room, names) for room, names in zip(rooms, ids)] == [expected[0:2], expected[2:4], expected[4:6]]
+    assert [outputs(room, names) for room, names in zip(rooms, ids, strict=True)] == [expected[0:2], expected[2:4], expected[4:6]]
     for room in rooms:
         room.close()
 
@@ -101,8 +108,12 @@ def test_the_model_can_still_generate_by_itself_after_serving():
     loaded, prompts = loaded_tiny("gemma3"), tiny_prompts(2, seed=41)
     before = reference(loaded, prompts, 7)
     run(make_engine(loaded, block_size=4, num_blocks=100), prompts, SamplingParams(max_new_tokens=7))
-    after = [loaded.model.generate(torch.tensor([prompt]), max_new_tokens=7, do_sample=False, pad_token_id=0)[0, len(prompt):].tolist()
-             for prompt in prompts]
+    after = [
+        loaded.model.generate(torch.tensor([prompt]), max_new_tokens=7, do_sample=False, pad_token_id=0)[
+            0, len(prompt) :
+        ].tolist()
+        for prompt in prompts
+    ]
     assert after == before
 
 
@@ -135,7 +146,10 @@ def test_an_asynchronous_step_is_launched_while_the_one_before_is_still_computin
 def test_reported_intervals_are_in_order_and_the_overlap_is_the_one_that_happened():
     executor, layout = make_executor(config=ASYNC)
     request = one_request([5, 6, 7, 8], layout)
-    handles = [executor.launch(StepPlan(1, [Slice(request, 0, 4, PREFILL, True)])), executor.launch(StepPlan(2, [Slice(request, 4, 1, DECODE, True)]))]
+    handles = [
+        executor.launch(StepPlan(1, [Slice(request, 0, 4, PREFILL, True)])),
+        executor.launch(StepPlan(2, [Slice(request, 4, 1, DECODE, True)])),
+    ]
     first, second = (executor.collect(handle) for handle in handles)
     for result in (first, second):
         assert result.prepare[0] <= result.prepare[1] and result.device[0] <= result.device[1]

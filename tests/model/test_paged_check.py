@@ -67,7 +67,10 @@ def test_attention_sinks_are_refused():
 
 
 def test_a_window_that_a_layer_does_not_have_is_noticed():
-    with pytest.raises(ModelUnavailable, match="Layer 0 of this model attends with a window of 8 tokens, but its configuration promises no window"):
+    with pytest.raises(
+        ModelUnavailable,
+        match="Layer 0 of this model attends with a window of 8 tokens, but its configuration promises no window",
+    ):
         check(tiny_model("mistral"))
 
 

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 def slices(*params: SamplingParams, seeds=None, position: int = 10) -> list[Slice]:
     seeds = seeds or range(1, len(params) + 1)
     return [Slice(Request(str(i), i, [3, 4, 5] * 4, 3, item, seed=seed), position - 1, 1, DECODE, True)
-            for i, (item, seed) in enumerate(zip(params, seeds))]
+            for i, (item, seed) in enumerate(zip(params, seeds, strict=True))]
 
 
 def tokens(logits: torch.Tensor, *params: SamplingParams, **options) -> list[int]:
@@ -67,8 +67,14 @@ def test_the_nucleus_of_a_nearly_flat_distribution_is_half_of_it():
 def test_other_rows_and_their_filters_do_not_change_a_row():
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(6, 3000, generator=generator)
-    params = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.7, top_k=20), SamplingParams(temperature=1.3, top_p=0.9),
-              SamplingParams(), SamplingParams(temperature=1.0, min_p=0.05, top_p=0.8), SamplingParams(temperature=2.0, repetition_penalty=1.5)]
+    params = [
+        SamplingParams(temperature=1.0),
+        SamplingParams(temperature=0.7, top_k=20),
+        SamplingParams(temperature=1.3, top_p=0.9),
+        SamplingParams(),
+        SamplingParams(temperature=1.0, min_p=0.05, top_p=0.8),
+        SamplingParams(temperature=2.0, repetition_penalty=1.5),
+    ]
     together = tokens(logits, *params)
     for row in range(6):
         assert tokens(logits[row:row + 1], params[row], seeds=[row + 1]) == [together[row]]
@@ -77,7 +83,7 @@ def test_other_rows_and_their_filters_do_not_change_a_row():
 def test_the_noise_of_seeds_and_positions_is_unrelated():
     seeds, positions = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
     noise = uniform(seeds, positions)
-    assert 0.0 <= noise.min() and noise.max() < 1.0
+    assert noise.min() >= 0.0 and noise.max() < 1.0
     assert abs(noise.mean() - 0.5) < 0.01
     assert abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.25
     assert abs(np.corrcoef(noise[0], noise[1])[0, 1]) < 0.25
@@ -95,7 +101,9 @@ def test_repetition_penalty_pushes_seen_tokens_down_whatever_their_sign():
 
 def test_logprobs_are_the_models_own_and_only_for_who_asked():
     logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1))
-    inputs = sampling_inputs(slices(SamplingParams(logprobs=2, temperature=5.0), SamplingParams(), SamplingParams(logprobs=4)), CPU)
+    inputs = sampling_inputs(
+        slices(SamplingParams(logprobs=2, temperature=5.0), SamplingParams(), SamplingParams(logprobs=4)), CPU
+    )
     sampled = sample(logits, inputs)
     first, none, third = logprobs_of(sampled, inputs)
     expected = torch.log_softmax(logits, -1)
@@ -106,21 +114,31 @@ def test_logprobs_are_the_models_own_and_only_for_who_asked():
     assert third[1][0] == (sampled.tokens[2].item(), pytest.approx(third[0]))
 
 
-SAMPLED = [SamplingParams(max_new_tokens=15, temperature=1.0, seed=11), SamplingParams(max_new_tokens=15, temperature=0.8, top_k=12, seed=12),
-           SamplingParams(max_new_tokens=15, temperature=1.2, top_p=0.8, seed=13), SamplingParams(max_new_tokens=15, temperature=1.0, min_p=0.1, seed=14),
-           SamplingParams(max_new_tokens=15, temperature=0.9, repetition_penalty=1.3, seed=15)]
+SAMPLED = [
+    SamplingParams(max_new_tokens=15, temperature=1.0, seed=11),
+    SamplingParams(max_new_tokens=15, temperature=0.8, top_k=12, seed=12),
+    SamplingParams(max_new_tokens=15, temperature=1.2, top_p=0.8, seed=13),
+    SamplingParams(max_new_tokens=15, temperature=1.0, min_p=0.1, seed=14),
+    SamplingParams(max_new_tokens=15, temperature=0.9, repetition_penalty=1.3, seed=15),
+]
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_same_seed_same_text_whatever_else_is_in_the_batch(kind):
     loaded, prompts = loaded_tiny(kind), tiny_prompts(5, seed=20)
-    alone = [run(make_engine(loaded, block_size=4, num_blocks=200), [prompt], params)[0] for prompt, params in zip(prompts, SAMPLED)]
+    alone = [
+        run(make_engine(loaded, block_size=4, num_blocks=200), [prompt], params)[0] for prompt, params in zip(prompts, SAMPLED, strict=True)
+    ]
     assert len({tuple(text) for text in alone}) == 5
-    for knobs in ({"max_batch_tokens": 16}, {"use_cuda_graph": True, "use_async_batching": True}, {"num_blocks": 24, "safety_margin": 0.0}):
+    for knobs in (
+        {"max_batch_tokens": 16},
+        {"use_cuda_graph": True, "use_async_batching": True},
+        {"num_blocks": 24, "safety_margin": 0.0},
+    ):
         engine = make_engine(loaded, **{"block_size": 4, "num_blocks": 300, **knobs})
         for prompt in tiny_prompts(7, longest=20, seed=21):
             engine.submit(prompt, SamplingParams(max_new_tokens=8, temperature=1.0, top_k=5))
-        ids = [engine.submit(prompt, params)[0] for prompt, params in zip(prompts, SAMPLED)]
+        ids = [engine.submit(prompt, params)[0] for prompt, params in zip(prompts, SAMPLED, strict=True)]
         finish(engine)
         assert outputs(engine, ids) == alone
         engine.close()

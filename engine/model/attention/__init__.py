@@ -9,7 +9,12 @@ from engine.model.attention.sdpa import SdpaBackend
 from engine.model.attention.varlen import VarlenBackend
 
 #: Fastest first. Those whose package or device is missing are here too; ``why_not`` says so.
-BACKENDS: dict[str, type[AttentionBackend]] = {"flash": FlashBackend, "varlen": VarlenBackend, "native": NativeBackend, "sdpa": SdpaBackend}
+BACKENDS: dict[str, type[AttentionBackend]] = {
+    "flash": FlashBackend,
+    "varlen": VarlenBackend,
+    "native": NativeBackend,
+    "sdpa": SdpaBackend,
+}
 
 
 def choose_backend(name: str, place: Place) -> tuple[AttentionBackend, list[str]]:

@@ -44,7 +44,9 @@ class FlashBackend(AttentionBackend):
             return super().attend(query, key, value, keys, values, batch, group, scores)
         write(keys, key, group.slot_mapping)
         write(values, value, group.slot_mapping)
-        return self._paged_3(query, keys, values, batch.query_starts, group.block_table, group.kv_lengths, max(1, batch.max_query), scores)
+        return self._paged_3(
+            query, keys, values, batch.query_starts, group.block_table, group.kv_lengths, max(1, batch.max_query), scores
+        )
 
     def decode(self, query, keys, values, batch: PackedBatch, group: GroupIndices, scores: Scores):
         rows = batch.num_decode

@@ -60,13 +60,15 @@ def small_problem(place: Place, window: int | None) -> tuple[PackedBatch, tuple[
         return int(table[row, ring // size]) * size + ring % size
 
     tokens = [(row, position) for row in range(4) for position in range(starts[row], starts[row] + counts[row])]
-    ends = [start + count for start, count in zip(starts, counts)]
+    ends = [start + count for start, count in zip(starts, counts, strict=True)]
     spare = 4 * blocks_per_row * size            # the first slot of a block nobody reads
     mapping = [slot(row, position) if window is None or position >= ends[row] - window else spare for row, position in tokens]
     lengths = ends if window is None else [min(end, window) for end in ends]
     gathered = None
     if window is not None:
-        keys_of = [[slot(row, p) for p in range(max(0, starts[row] - window + 1), starts[row])] + [-1] * counts[row] for row in (2, 3)]
+        keys_of = [
+            [slot(row, p) for p in range(max(0, starts[row] - window + 1), starts[row])] + [-1] * counts[row] for row in (2, 3)
+        ]
         flat = torch.tensor(keys_of[0] + keys_of[1])
         gathered = GatherIndices(
             slots=flat.to(device), starts=torch.tensor([0, len(keys_of[0]), len(flat)], dtype=torch.int32, device=device),
@@ -76,9 +78,15 @@ def small_problem(place: Place, window: int | None) -> tuple[PackedBatch, tuple[
     group = GroupIndices(window, table.to(device, torch.int32), torch.tensor(mapping, device=device),
                          torch.tensor(lengths, dtype=torch.int32, device=device), max(lengths), gathered)
     total = len(tokens)
-    batch = PackedBatch(torch.zeros(total, dtype=torch.int64, device=device),
-                        torch.tensor([position for _, position in tokens], device=device), query_starts, 2, max(counts[2:]), [group],
-                        torch.tensor([0], device=device))
+    batch = PackedBatch(
+        torch.zeros(total, dtype=torch.int64, device=device),
+        torch.tensor([position for _, position in tokens], device=device),
+        query_starts,
+        2,
+        max(counts[2:]),
+        [group],
+        torch.tensor([0], device=device),
+    )
     kv_shape = (4 * blocks_per_row + 1, size, place.num_kv_heads, place.head_dim)
     new_shape = (total, place.num_kv_heads, place.head_dim)
     return batch, (random(total, place.num_heads, place.head_dim), random(*new_shape), random(*new_shape),

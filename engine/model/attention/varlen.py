@@ -50,8 +50,17 @@ class VarlenBackend(AttentionBackend):
 
     def prefill(self, query, keys, values, batch: PackedBatch, group: GroupIndices, scores: Scores):
         rows = batch.num_decode
-        return self._paged(query, keys, values, batch.query_starts[rows:] - rows, group.block_table[rows:], group.kv_lengths[rows:],
-                           batch.max_query, group.max_kv, scores)
+        return self._paged(
+            query,
+            keys,
+            values,
+            batch.query_starts[rows:] - rows,
+            group.block_table[rows:],
+            group.kv_lengths[rows:],
+            batch.max_query,
+            group.max_kv,
+            scores,
+        )
 
     def prefill_window(self, query, key, value, batch: PackedBatch, group: GroupIndices, scores: Scores):
         rows = batch.num_decode
