@@ -262,6 +262,7 @@ def test_the_example_greets_until_the_engine_is_ready(open_page):
         engine = Process("-m", "engine", "--port", str(port), "--announce", "--device", "simulated:h100", "--model", "llama-8b")
         page.wait_for_function("!document.getElementById('bs-greeting') && !document.getElementById('bs-live').hidden", timeout=60000)
         assert page.evaluate("window.batchscope.store.head.engine.status") == "ready"
+        page.evaluate("window.batchscope.socket.close()")       # so that the end of the app below is no error on the page
     finally:
         app.stop()
         if engine is not None:

@@ -64,10 +64,12 @@ export async function openPair(app, setup, titles, RoomLink) {
 }
 
 // "What if": the same history twice, up to `step`, once as it was and once with `changes`. `source`: {room} of a live room or
-// {journal} of a recording. Both rooms are paused at that step.
+// {journal} of a recording. Both rooms are paused at that step. Resolves to {links, futures}: what the run was still asked for
+// afterwards, for PairRun to ask again.
 export async function forkPair(app, source, step, changes, titles, RoomLink) {
   const links = [];
   try {
+    const journal = source.journal ?? await app.socket.command('journal', { room: source.room });
     for (const [index, wanted] of [{}, changes].entries()) {
       const made = await app.socket.command('fork', { ...source, step, changes: wanted, title: titles[index] });
       const link = new RoomLink(app, made.room, titles[index]);
@@ -76,11 +78,29 @@ export async function forkPair(app, source, step, changes, titles, RoomLink) {
     }
     await Promise.all(links.map((link) => replayed(link)));
     await Promise.all(links.map((link) => link.fetchPast()));
+    return { links, futures: links.map((link, side) => futureOf(journal.entries, link.store.head, step, side ? changes : {})) };
   } catch (error) {
     for (const link of links) await link.destroy();
     throw error;
   }
-  return links;
+}
+
+// The entries that a room forked at `step` has not obeyed: submissions beyond those it knows, and other entries of later steps.
+// Knobs that the fork changed stay as it wants them.
+export function futureOf(entries, state, step, changes) {
+  let known = Math.max(0, ...Object.values(state.requests).map((request) => request.ordinal));
+  const future = [];
+  for (const entry of entries) {
+    if (entry.op === 'submit') {
+      known -= entry.params?.n ?? 1;
+      if (known < 0) future.push(entry);
+    } else if (entry.step > step && entry.op === 'cancel') future.push(entry);
+    else if (entry.step > step && entry.op === 'configure') {
+      const kept = Object.fromEntries(Object.entries(entry.changes).filter(([name]) => !(name in changes)));
+      if (Object.keys(kept).length) future.push({ ...entry, changes: kept });
+    } else if (entry.step > step && entry.op === 'reset') break;            // what came after a reset is another run
+  }
+  return future;
 }
 
 // A forked room re-runs its journal and then says that it is paused.

@@ -97,9 +97,9 @@ class ForkDialog {
     button.disabled = true;
     this.#say(t('fork.working', { step: t.number(this.step) }), '');
     try {
-      const links = await forkPair(app, this.source, this.step, changes, [t('fork.a'), t('fork.b')], RoomLink);
+      const { links, futures } = await forkPair(app, this.source, this.step, changes, [t('fork.a'), t('fork.b')], RoomLink);
       const named = Object.entries(changes).map(([name, value]) => `${name} = ${value ?? 'auto'}`).join(', ');
-      const request = { links, summary: t('fork.summary', { step: t.number(this.step), changes: named }) };
+      const request = { links, futures, summary: t('fork.summary', { step: t.number(this.step), changes: named }) };
       this.dialog.close();
       if (app.compare) document.dispatchEvent(new CustomEvent('bs:compare', { detail: request }));
       else app.compareRequest = request;

@@ -4,16 +4,32 @@ const TICKS_PER_SECOND = 8;                // at most this often a command goes 
 const FREE_PACE = 0;
 
 export class PairRun {
-  // links: [RoomLink, RoomLink], both paused with their work queued. onChange(): something worth drawing happened.
-  constructor(links, onChange = () => {}) {
+  // links: [RoomLink, RoomLink], both paused with their work queued. onChange(): something worth drawing happened. futures: for each
+  // link what a forked run was still asked for after the fork, as journal entries in order; each comes at its step again.
+  constructor(links, onChange = () => {}, futures = [[], []]) {
     Object.assign(this, { links, onChange });
+    this.futures = new Map(links.map((link, side) => [link, futures[side].slice()]));
     this.mode = 'lockstep';
     this.stepsPerSecond = 4;
     this.running = false;
     this.failure = null;
   }
 
-  get done() { return this.links.every((link) => link.idle); }
+  get done() { return this.links.every((link) => this.#over(link)); }
+
+  #over(link) { return link.idle && this.futures.get(link).length === 0; }
+
+  // Asks for what is due at the room's step; with nothing to do no step would ever come, so then the next entry is due.
+  async #feed(link) {
+    const future = this.futures.get(link);
+    while (future.length && (future[0].step <= link.store.head.step || link.idle)) {
+      const entry = future.shift();
+      if (entry.op === 'submit') await link.command('submit', { prompt_tokens: entry.tokens, params: entry.params });
+      else if (entry.op === 'cancel') await link.command('cancel', { request: entry.id }).catch(() => {});       // it may have ended before
+      else if (entry.op === 'configure') await link.command('configure', { changes: entry.changes });
+      if (entry.op === 'submit') await this.#until(link, () => !link.idle);
+    }
+  }
 
   async start(mode = this.mode) {
     this.mode = mode;
@@ -36,8 +52,9 @@ export class PairRun {
 
   // One step of both; resolves when both have done it (a room without work stands still).
   async step(count = 1) {
-    const waiting = this.links.filter((link) => !link.idle);
+    const waiting = this.links.filter((link) => !this.#over(link));
     await Promise.all(waiting.map(async (link) => {
+      await this.#feed(link);
       const before = link.store.head.counters.steps;
       await link.command('step', { count });
       await this.#until(link, () => link.idle || link.store.head.counters.steps >= before + count);
@@ -48,7 +65,10 @@ export class PairRun {
   async #lockstep() {
     while (this.running && !this.done) {
       const started = performance.now();
-      const count = Math.max(1, Math.round(this.stepsPerSecond / TICKS_PER_SECOND));
+      const wanted = Math.max(1, Math.round(this.stepsPerSecond / TICKS_PER_SECOND));
+      // Never past a step at which something is asked for again.
+      const next = Math.min(...this.links.map((link) => (this.futures.get(link)[0]?.step ?? Infinity) - link.store.head.step).filter((gap) => gap > 0));
+      const count = Math.min(wanted, next);
       await this.step(count);
       const wait = (1000 * count) / this.stepsPerSecond - (performance.now() - started);
       if (wait > 0) await new Promise((resolve) => { setTimeout(resolve, wait); });
@@ -58,7 +78,12 @@ export class PairRun {
   async #free() {
     await Promise.all(this.links.map((link) => link.command('pace', { steps_per_second: FREE_PACE })));
     await Promise.all(this.links.map((link) => link.command('resume')));
-    await Promise.all(this.links.map((link) => this.#until(link, () => link.idle || !this.running)));
+    await Promise.all(this.links.map(async (link) => {
+      while (this.running && !this.#over(link)) {
+        await this.#feed(link);
+        await this.#until(link, () => link.idle || this.futures.get(link)[0]?.step <= link.store.head.step || !this.running);
+      }
+    }));
   }
 
   // Resolves when `reached()`, looked at after every event; also when nothing has come for a while, so that a lost event or a

@@ -61,7 +61,7 @@ class CompareTab {
 
   // What another part of the page asks for: {setup} to open, or {links, summary} of rooms that are open already (a fork).
   async take(asked) {
-    if (asked.setup) { this.form.fill(asked.setup); await this.open(asked.setup); } else await this.show(asked.links, asked.summary);
+    if (asked.setup) { this.form.fill(asked.setup); await this.open(asked.setup); } else await this.show(asked.links, asked.summary, asked.futures);
   }
 
   async #act(data) {
@@ -93,12 +93,12 @@ class CompareTab {
   }
 
   // Puts two open rooms on screen. `summary`: a sentence about where they come from.
-  async show(links, summary) {
+  async show(links, summary, futures) {
     if (this.links.length) await this.close();
     this.links = links;
     this.summary = summary;
     this.tracks = links.map((link) => compareTrack(link.store));
-    this.run = new PairRun(links, () => this.#draw());
+    this.run = new PairRun(links, () => this.#draw(), futures);
     this.run.stepsPerSecond = Number(this.speed.value);
     this.root.querySelector('.bs-compare-run').hidden = false;
     this.root.querySelector('[data-do=again]').hidden = !this.setup || summary !== null;
