@@ -7,8 +7,9 @@ const BASE_LAYOUT = {
 };
 const BASE_CONFIG = { displayModeBar: false, staticPlot: true, responsive: false };
 
-// figure: {data, layout, config} from the panel's spec; colors: () => theme tokens. The spec itself is never changed.
-export function makePlot(root, figure, colors) {
+// figure: {data, layout, config} from the panel's spec; colors: () => theme tokens; onResize: called when there is another size to
+// draw for. The spec itself is never changed.
+export function makePlot(root, figure, colors, onResize = null) {
   const holder = document.createElement('div');
   holder.className = 'bs-plot';
   const canvas = document.createElement('canvas');
@@ -20,12 +21,12 @@ export function makePlot(root, figure, colors) {
   root.append(holder);
   const pen = canvas.getContext('2d');
   const plot = {
-    div, canvas, pen, holder, area: { left: 0, top: 0, width: 0, height: 0 },
+    div, canvas, pen, holder, given: { width: 0, height: 0 }, area: { left: 0, top: 0, width: 0, height: 0 },
 
-    // Fits figure and canvas to the holder. Returns whether there is anything to draw on.
+    // Fits figure and canvas to the holder. Returns whether there is anything to draw on. The size is told by the browser when it
+    // changes: asking for it in every frame would make the browser lay out the page in the middle of it.
     resize() {
-      const width = Math.floor(holder.clientWidth);
-      const height = Math.floor(holder.clientHeight);
+      const { width, height } = plot.given;
       if (width < 20 || height < 20) return false;
       if (width !== plot.width || height !== plot.height) {
         plot.width = width;
@@ -75,8 +76,14 @@ export function makePlot(root, figure, colors) {
       plot.measure();
     },
 
-    destroy() { Plotly.purge(div); holder.remove(); },
+    destroy() { watcher.disconnect(); Plotly.purge(div); holder.remove(); },
   };
+  const watcher = new ResizeObserver(([record]) => {
+    plot.given = { width: Math.floor(record.contentRect.width), height: Math.floor(record.contentRect.height) };
+    if (plot.given.width !== plot.width || plot.given.height !== plot.height) onResize?.();
+  });
+  watcher.observe(holder);
+  plot.given = { width: Math.floor(holder.clientWidth), height: Math.floor(holder.clientHeight) };
   const template = structuredClone(figure ?? {});
   const layout = { ...BASE_LAYOUT, width: Math.max(40, root.clientWidth), height: Math.max(40, root.clientHeight), ...template.layout };
   for (const axis of Object.keys(layout).filter((name) => /^[xy]axis/.test(name))) layout[axis] = { ...axisColors(colors()), ...layout[axis] };

@@ -55,7 +55,7 @@ export function makeContext(ofStore, command = app.command) {
     tip: (element, text) => tooltip.attach(element, text),
     tooltip,
     colors: app.colors,
-    plot: (root, figure) => makePlot(root, figure, app.colors),
+    plot: (root, figure, onResize) => makePlot(root, figure, app.colors, onResize),
     reducedMotion: () => motion.matches,
     number: (value, digits = 0) => t.number(value, digits),
   };

@@ -15,7 +15,7 @@ export class Screen {
     this.hovered = null;
     this.pinned = null;
     this.frameTimes = [];                       // milliseconds spent per frame, newest last: the benchmark reads it
-    this.paintDelays = [];                      // milliseconds from the arrival of an event to the end of its frame
+    this.paintDelays = [];                      // milliseconds from an event's arrival to the end of the frame that shows it, per panel
     this.context = Object.assign(context, {
       hover: (id) => this.hover(id),
       select: (id) => this.select(id),
@@ -26,12 +26,12 @@ export class Screen {
     });
     this.stepRate = 0;                          // engine steps per second as they arrive here, smoothed
     this.lastStepAt = null;
-    this.arrivedAt = null;
     this.visible = new IntersectionObserver((records) => {
       for (const record of records) {
         const entry = this.entries.get(record.target.dataset.panel);
         if (!entry) continue;
         entry.inSight = record.isIntersecting;
+        entry.dirtySince = null;                 // what happened out of sight was not to be shown
         if (entry.inSight) this.invalidate(entry.spec.name);
       }
     }, { rootMargin: '80px' });
@@ -42,7 +42,11 @@ export class Screen {
       }
     });
     this.unsubscribe = store.subscribe((what, message) => {
-      if (what === 'event') this.#measureRate(message);
+      if (what === 'event') {
+        this.#measureRate(message);
+        const now = performance.now();
+        for (const entry of this.entries.values()) entry.dirtySince ??= now;
+      }
       this.invalidateAll();
     });
     for (const host of Object.values(hosts)) this.#delegate(host);
@@ -80,7 +84,7 @@ export class Screen {
     const after = [...host.children].find((other) => Number(other.style.getPropertyValue('--order')) > spec.order);
     host.insertBefore(card, after ?? null);
     t.apply(card);
-    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, describedAt: 0, costs: [] };
+    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, describedAt: 0, dirtySince: null, costs: [] };
     this.entries.set(spec.name, entry);
     try {
       const module = await this.loadPanel(spec.name);
@@ -99,7 +103,7 @@ export class Screen {
     const noteElement = card.querySelector('.bs-panel-note');
     const tools = card.querySelector('.bs-panel-tools');
     let shown = '';
-    return { tools, note: (text) => { if (text !== shown) { shown = text; noteElement.textContent = text; } } };
+    return { tools, card, note: (text) => { if (text !== shown) { shown = text; noteElement.textContent = text; } } };
   }
 
   // Shows and hides panels by the person's choice; a hidden panel costs nothing.
@@ -136,19 +140,19 @@ export class Screen {
       .filter((entry) => entry.dirty && entry.panel && entry.inSight && !entry.card.hidden)
       .sort((one, other) => other.waited - one.waited || one.spec.order - other.spec.order);
     let left = waiting.length;
+    const shown = [];
     for (const entry of waiting) {
       if (performance.now() - started > FRAME_BUDGET_MS) { entry.waited += 1; continue; }
       entry.dirty = false;
       entry.waited = 0;
       left -= 1;
+      if (entry.dirtySince !== null) shown.push(entry.dirtySince);
+      entry.dirtySince = null;
       this.#updateEntry(entry, view);
     }
     const ended = performance.now();
     this.#keep(this.frameTimes, ended - started);
-    if (this.arrivedAt !== null && left === 0) {
-      this.#keep(this.paintDelays, ended - this.arrivedAt);
-      this.arrivedAt = null;
-    }
+    for (const since of shown) this.#keep(this.paintDelays, ended - since);
     if (left > 0) this.#schedule();
   }
 
@@ -175,7 +179,6 @@ export class Screen {
   }
 
   #measureRate(message) {
-    this.arrivedAt ??= performance.now();
     if (message.type !== 'step') return;
     const now = performance.now();
     if (this.lastStepAt !== null) {

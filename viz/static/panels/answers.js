@@ -1,6 +1,8 @@
 // Streaming answers. Only the last state of a text counts: however many tokens came since the last frame, a text is written once. It
 // is written as text, never as markup, whatever the model says.
 
+const REDRAW_MS = 100;
+
 export default class Answers {
   constructor(root, spec, context) {
     Object.assign(this, { root, options: spec.options, context });
@@ -13,6 +15,7 @@ export default class Answers {
     context.t.apply(root);
     root.append(this.list, this.empty);
     this.cards = new Map();
+    this.drawnAt = -Infinity;
     root.addEventListener('click', (event) => {
       const id = event.target.closest('[data-cancel]')?.dataset.cancel;
       if (!id) return;
@@ -21,7 +24,14 @@ export default class Answers {
     }, true);
   }
 
+  // Words are read, not watched: ten times a second is enough, and the last state is always drawn.
   update(view) {
+    const now = performance.now();
+    if (view.live && now - this.drawnAt < REDRAW_MS) {
+      this.timer ??= setTimeout(() => { this.timer = null; this.drawnAt = -Infinity; this.context.invalidate('answers'); }, REDRAW_MS);
+      return;
+    }
+    this.drawnAt = now;
     const { state } = view;
     const ids = [...state.active.filter((id) => state.requests[id].outputs > 0).reverse(), ...state.ended.slice(-this.options.most).reverse()]
       .filter((id, at, all) => all.indexOf(id) === at).slice(0, this.options.most);
@@ -49,7 +59,7 @@ export default class Answers {
     element.tabIndex = 0;
     element.dataset.request = request.id;
     element.style.setProperty('--hue', color);
-    element.innerHTML = '<header><b></b><span class="bs-answer-prompt"></span><span class="bs-answer-count"></span><button type="button" class="bs-icon"></button></header><p></p>';
+    element.innerHTML = '<header><b></b><span class="bs-answer-prompt"></span><span class="bs-answer-count"></span><button type="button" class="bs-icon"></button></header><p><span></span></p>';
     element.querySelector('b').append(Object.assign(document.createElement('i'), { textContent: mark }), ` ${label}`);
     element.querySelector('.bs-answer-prompt').textContent = request.prompt.replace(/\s+/g, ' ').trim();
     const button = element.querySelector('button');
@@ -57,7 +67,7 @@ export default class Answers {
     button.textContent = '×';
     button.dataset.tLabel = 'answers.cancel';
     this.context.t.apply(element);
-    return { element, ordinal: request.ordinal, text: element.querySelector('p'), count: element.querySelector('.bs-answer-count'), button, length: -1 };
+    return { element, ordinal: request.ordinal, text: element.querySelector('p > span'), count: element.querySelector('.bs-answer-count'), button, length: -1 };
   }
 
   #draw(card, request) {
@@ -71,7 +81,6 @@ export default class Answers {
     if (card.length !== length) {
       card.length = length;
       card.text.textContent = request.state === 'failed' ? `${request.text}\n${request.reason ?? ''}` : request.text;
-      if (!card.button.hidden) card.text.scrollTop = card.text.scrollHeight;
     }
     const count = this.context.t('answers.count', { out: request.outputs });
     if (card.countText !== count) { card.countText = count; card.count.textContent = count; }
@@ -92,5 +101,5 @@ export default class Answers {
     return this.context.t('panel.answers.describe', { count: running.length, id: latest.id, text: latest.text.slice(-120) });
   }
 
-  destroy() { this.root.replaceChildren(); }
+  destroy() { clearTimeout(this.timer); this.root.replaceChildren(); }
 }

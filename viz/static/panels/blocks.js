@@ -5,11 +5,12 @@ import { BlockTable, layoutBlocks } from '../block_layout.js';
 import { hatch } from '../patterns.js';
 
 const PADDING_BLOCKS = 2;
+const COUNT_MS = 100;
 const KINDS = ['owned', 'shared', 'cached', 'free', 'padding'];
 
 export default class Blocks {
   constructor(root, spec, context) {
-    Object.assign(this, { root, options: spec.options, context, group: null });
+    Object.assign(this, { root, options: spec.options, context, group: null, countedAt: -Infinity });
     root.classList.add('bs-blocks');
     const slot = document.createElement('div');
     slot.className = 'bs-plot-slot';
@@ -19,7 +20,7 @@ export default class Blocks {
     root.append(slot, this.legend);
     context.t.apply(root);
     this.counts = Object.fromEntries([...this.legend.querySelectorAll('[data-count]')].map((element) => [element.dataset.count, element]));
-    this.plot = context.plot(slot, spec.figure);
+    this.plot = context.plot(slot, spec.figure, () => context.invalidate('blocks'));
     this.plot.canvas.setAttribute('role', 'img');
     this.plot.canvas.setAttribute('aria-label', context.t('panel.blocks.title'));
     this.plot.canvas.removeAttribute('aria-hidden');
@@ -37,12 +38,19 @@ export default class Blocks {
     if (this.table?.count !== count) { this.table = new BlockTable(count); this.signature = null; }
     const totals = this.table.read(state, this.group);
     this.totals = totals;
-    this.#drawCounts({ ...totals, padding: PADDING_BLOCKS }, state);
+    this.#drawCounts({ ...totals, padding: PADDING_BLOCKS }, state, view.live);
     this.#drawGroups(state.layout.groups);
     this.#drawCells(state);
   }
 
-  #drawCounts(totals, state) {
+  // Figures that change sixty times a second cannot be read: while live, ten times is enough.
+  #drawCounts(totals, state, live) {
+    const now = performance.now();
+    if (live && now - this.countedAt < COUNT_MS) {
+      this.timer ??= setTimeout(() => { this.timer = null; this.countedAt = -Infinity; this.context.invalidate('blocks'); }, COUNT_MS);
+      return;
+    }
+    this.countedAt = now;
     const { number, t } = this.context;
     for (const kind of KINDS) {
       const text = number(totals[kind]);
@@ -80,12 +88,7 @@ export default class Blocks {
     const grid = layoutBlocks(count + PADDING_BLOCKS + 1, area.width, area.height, options);
     this.grid = grid;
     const { requests } = state;
-    const byOrdinal = this.ordinals ??= new Map();
-    byOrdinal.clear();
-    for (const id of state.active) byOrdinal.set(requests[id].ordinal, requests[id]);
-    for (const id of state.queue) byOrdinal.set(requests[id].ordinal, requests[id]);
-    for (const id of state.ended) byOrdinal.set(requests[id].ordinal, requests[id]);
-    this.byOrdinal = byOrdinal;
+    if (grid.cell >= options.label_from) this.byOrdinal = new Map(Object.values(requests).map((request) => [request.ordinal, request]));
     const lit = this.context.highlighted();
     const litOrdinal = lit && requests[lit] ? requests[lit].ordinal : null;
     const litBlocks = litOrdinal === null ? null : new Set(requests[lit].tables.flat());
@@ -99,7 +102,6 @@ export default class Blocks {
     }
     if (grid.perCell === 1) this.#drawSingles(grid, state.layout.block_size, litBlocks);
     else this.#drawAggregates(grid, state.layout.block_size, litOrdinal);
-    plot.canvas.setAttribute('aria-label', this.describe({ state }));
   }
 
   #drawSingles(grid, blockSize, litBlocks) {
@@ -257,10 +259,12 @@ export default class Blocks {
   describe(view) {
     if (!view.state.layout || !this.totals) return this.context.t('panel.blocks.empty');
     const { owned, cached, free, shared } = this.totals;
-    return this.context.t('panel.blocks.describe', { owned, cached, free, shared, total: this.table.count });
+    const sentence = this.context.t('panel.blocks.describe', { owned, cached, free, shared, total: this.table.count });
+    this.plot.canvas.setAttribute('aria-label', sentence);
+    return sentence;
   }
 
-  destroy() { this.plot.destroy(); }
+  destroy() { clearTimeout(this.timer); this.plot.destroy(); }
 }
 
 // A cell, or its left part; rounded where there is room for a corner.

@@ -20,8 +20,11 @@ export default class Composition {
     this.figures = Object.fromEntries([...root.querySelectorAll('[data-figure]')].map((element) => [element.dataset.figure, element]));
     this.shown = {};
     this.rows = stepRows(context.store);
-    this.plot = context.plot(root.querySelector('.bs-plot-slot'), spec.figure);
+    this.plot = context.plot(root.querySelector('.bs-plot-slot'), spec.figure, () => context.invalidate('composition'));
     this.segments = [];
+    this.barWatcher = new ResizeObserver(([record]) => { this.barWidth = Math.floor(record.contentRect.width); context.invalidate('composition'); });
+    this.barWatcher.observe(this.bar);
+    this.barWidth = this.bar.clientWidth;
     this.bar.addEventListener('pointermove', (event) => this.#pointBar(event));
     this.plot.canvas.parentElement.addEventListener('pointermove', (event) => this.#pointHistory(event));
     for (const element of [this.bar, this.plot.canvas.parentElement]) {
@@ -73,7 +76,7 @@ export default class Composition {
   }
 
   #drawBar(parts, state) {
-    const width = this.bar.clientWidth;
+    const width = this.barWidth;
     if (!width) return;
     const ratio = Math.min(2, devicePixelRatio || 1);
     if (this.bar.width !== Math.round(width * ratio)) { this.bar.width = Math.round(width * ratio); this.bar.height = BAR_HEIGHT * ratio; }
@@ -126,7 +129,6 @@ export default class Composition {
       this.segments.push({ x, end: x + padding * scale, id: null, count: padding, kind: 'padding' });
     }
     pen.restore();
-    this.bar.setAttribute('aria-label', this.describe({ state }));
   }
 
   #drawHistory(view) {
@@ -161,34 +163,54 @@ export default class Composition {
     }
   }
 
+  // The picture moves left by whole pixels and only the new columns are drawn; everything is drawn again when scale, width, theme or
+  // highlight change, or when one looks elsewhere.
   #bars(rows, begin, end, first, top) {
-    const { plot } = this;
-    const { pen, area } = plot;
-    const colors = this.context.colors();
+    const { plot, drawn } = this;
+    const { pen, area, canvas } = plot;
+    const ratio = canvas.width / area.width;
+    const column = Math.max(1, Math.floor((area.width * ratio) / this.options.steps)) / ratio;
+    const right = area.width - column * this.options.steps;
     const lit = this.context.highlighted();
-    const step = area.width / this.options.steps;
-    const scale = area.height / top;
-    plot.clear();
-    const { requests } = this.state;
-    const pattern = hatch(pen, colors.surface, 0.28);
-    for (let at = begin; at < end; at += 1) {
-      const row = rows[at];
-      const x = (row.step - first) * step;
-      const width = Math.max(1, step - (step > 4 ? 1 : 0));
-      let y = area.height;
-      for (const [id, , count, kind] of row.slices) {
-        const height = count * scale;
-        const request = requests[id];
-        pen.globalAlpha = lit && lit !== id ? 0.25 : 1;
-        pen.fillStyle = kind === 'padding' || !request ? colors.padding : this.context.palette.color(request.ordinal);
-        pen.fillRect(x, y - height, width, height);
-        if (kind === 'prefill' && height > 3) { pen.fillStyle = pattern; pen.fillRect(x, y - height, width, height); }
-        y -= height;
+    const key = `${top}|${lit}|${area.width}x${area.height}|${this.context.palette.dark}`;
+    const last = first + this.options.steps - 1;
+    const moved = drawn && drawn.key === key ? last - drawn.last : -1;
+    let from = begin;
+    if (moved >= 0 && moved < this.options.steps / 2) {
+      if (moved > 0) {
+        pen.save();
+        pen.setTransform(1, 0, 0, 1, 0, 0);
+        pen.globalCompositeOperation = 'copy';
+        pen.drawImage(canvas, -Math.round(moved * column * ratio), 0);
+        pen.restore();
       }
-      const padding = row.budget?.padding ?? 0;
-      if (padding > 0) { pen.globalAlpha = lit ? 0.25 : 1; pen.fillStyle = colors.padding; pen.fillRect(x, y - padding * scale, width, padding * scale); }
-    }
+      while (from < end && rows[from].step <= drawn.last) from += 1;
+    } else plot.clear();
+    this.drawn = { key, last };
+    this.column = column;
+    this.right = right;
+    for (let at = from; at < end; at += 1) this.#column(rows[at], right + (rows[at].step - first) * column, column, top, lit);
     pen.globalAlpha = 1;
+  }
+
+  #column(row, x, column, top, lit) {
+    const { pen, area } = this.plot;
+    const colors = this.context.colors();
+    const { requests } = this.state;
+    const scale = area.height / top;
+    const width = Math.max(0.5, column - (column > 3 ? 1 : 0));
+    let y = area.height;
+    for (const [id, , count, kind] of row.slices) {
+      const height = count * scale;
+      const request = requests[id];
+      pen.globalAlpha = lit && lit !== id ? 0.25 : 1;
+      pen.fillStyle = kind === 'padding' || !request ? colors.padding : this.context.palette.color(request.ordinal);
+      pen.fillRect(x, y - height, width, height);
+      if (kind === 'prefill' && height > 3) { pen.fillStyle = hatch(pen, colors.surface, 0.28); pen.fillRect(x, y - height, width, height); }
+      y -= height;
+    }
+    const padding = row.budget?.padding ?? 0;
+    if (padding > 0) { pen.globalAlpha = lit ? 0.25 : 1; pen.fillStyle = colors.padding; pen.fillRect(x, y - padding * scale, width, padding * scale); }
   }
 
   #pointBar(event) {
@@ -211,23 +233,25 @@ export default class Composition {
   #pointHistory(event) {
     const place = this.plot.locate(event);
     if (!place || !this.state) return;
-    const step = Math.floor(this.first + (place.x / this.plot.area.width) * this.options.steps);
+    const step = Math.floor(this.first + (place.x - this.right) / this.column);
     const row = this.rows.rows.findLast((item) => item.step === step);
     if (!row) { this.context.tooltip.hide(); return; }
     const parts = this.#partsOf(row.slices, row.budget, { max_batch_tokens: row.budget?.tokens?.[1] });
     this.context.tooltip.show(event.clientX, event.clientY, this.context.t('composition.tip', { step, ...parts }));
   }
 
-  resize() { this.plot.resize(); this.axisKey = null; }
-  restyle() { this.plot.retheme(); this.axisKey = null; this.shown = {}; }
+  resize() { this.plot.resize(); this.axisKey = null; this.drawn = null; }
+  restyle() { this.plot.retheme(); this.axisKey = null; this.drawn = null; this.shown = {}; }
   highlight() { this.context.invalidate('composition'); }
 
   describe(view) {
     const parts = this.#partsOf(view.state.last.slices, view.state.last.budget, view.state.config);
-    return this.context.t('panel.composition.describe', { step: view.state.step, ...parts });
+    const sentence = this.context.t('panel.composition.describe', { step: view.state.step, ...parts });
+    this.bar.setAttribute('aria-label', sentence);
+    return sentence;
   }
 
-  destroy() { this.plot.destroy(); }
+  destroy() { this.barWatcher.disconnect(); this.plot.destroy(); }
 }
 
 const usedOf = (row) => row.slices.reduce((sum, slice) => sum + slice[2], 0) + (row.budget?.padding ?? 0);

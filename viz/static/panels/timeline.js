@@ -4,11 +4,13 @@
 import { lives } from '../tracks.js';
 import { hatch } from '../patterns.js';
 
+const FAST = 20;                     // steps per second
+
 export default class Timeline {
   constructor(root, spec, context) {
     Object.assign(this, { root, options: spec.options, context });
     this.lives = lives(context.store);
-    this.plot = context.plot(root, spec.figure);
+    this.plot = context.plot(root, spec.figure, () => context.invalidate('timeline'));
     this.labels = document.createElement('div');
     this.labels.className = 'bs-timeline-labels';
     this.plot.holder.append(this.labels);
@@ -25,7 +27,12 @@ export default class Timeline {
   update(view) {
     if (!this.plot.resize()) return;
     this.view = view;
-    const { window: span, advance } = this.options;
+    // A fast engine gets a longer window, or its rows would rush by; some slack keeps the window from flickering between the two.
+    const rate = view.live ? this.context.rate() : 0;
+    if (rate > FAST * 1.3) this.fast = true; else if (rate < FAST * 0.8) this.fast = false;
+    const span = this.options.window * (this.fast ? 3 : 1);
+    const advance = this.options.advance * (this.fast ? 6 : 1);
+    this.span = span;
     const right = Math.max(span, Math.ceil((view.step + 2) / advance) * advance);
     const left = right - span;
     this.left = left;
@@ -67,7 +74,7 @@ export default class Timeline {
     const { pen, area } = plot;
     const colors = this.context.colors();
     const lit = this.context.highlighted();
-    const unit = area.width / this.options.window;
+    const unit = area.width / this.span;
     const now = view.step + 1;
     const x = (step) => Math.max(0, (step - left) * unit);
     plot.clear();
@@ -104,15 +111,23 @@ export default class Timeline {
         } else if (run.kind === 'decode') {
           pen.fillStyle = color;
           pen.fillRect(from, y + bar * 0.2, width, bar * 0.6);
-          if (unit > 4) {
-            pen.fillStyle = colors.surface;
-            for (let step = Math.max(run.from + 1, left); step < to; step += 1) pen.fillRect(x(step) - 0.4, y + bar * 0.2, 0.8, bar * 0.6);
-          }
         } else {
           pen.fillStyle = colors.padding;
           pen.fillRect(from, y + bar * 0.3, width, bar * 0.4);
         }
       }
+    });
+    // One thin line a step through all rows cuts the runs into ticks, at a fraction of the cost of drawing each tick.
+    if (unit > 4) {
+      pen.globalAlpha = 1;
+      pen.fillStyle = colors.surface;
+      for (let step = left; step < now; step += 1) pen.fillRect(x(step) - 0.4, 0, 0.8, area.height);
+    }
+    this.rows.forEach((life, at) => {
+      const bar = Math.max(3, rowHeight - (rowHeight > 9 ? 4 : 2));
+      const middle = at * rowHeight + rowHeight / 2;
+      const color = this.context.palette.color(life.ordinal);
+      pen.globalAlpha = lit && lit !== life.id ? 0.25 : 1;
       for (const mark of life.marks) {
         if (mark.seq > view.seq || mark.step < left) continue;
         this.#mark(pen, mark, x(mark.step + (mark.kind === 'offload' || mark.kind === 'soft_reset' || mark.kind === 'restore' ? 0 : 1)), middle, colors, color, bar);
@@ -161,7 +176,7 @@ export default class Timeline {
     const place = this.plot.locate(event);
     if (!place || !this.rows.length) return null;
     const life = this.rows[Math.floor(place.y / this.rowHeight)];
-    return life ? { life, step: Math.floor(this.left + (place.x / this.plot.area.width) * this.options.window) } : null;
+    return life ? { life, step: Math.floor(this.left + (place.x / this.plot.area.width) * this.span) } : null;
   }
 
   #point(event) {
