@@ -36,13 +36,13 @@ class Preset:
 
 
 #: Small enough that a class sees the cache fill up, large enough that a dozen answers run side by side.
-CLASSROOM_CONFIG = {"block_size": 16, "num_blocks": 96, "max_batch_tokens": 64, "max_requests_per_batch": 8, "cpu_offload_space": 0.05}
+CLASSROOM_CONFIG = {"block_size": 16, "num_blocks": 96, "max_batch_tokens": 64, "max_requests_per_batch": 16, "cpu_offload_space": 0.05}
 
 _PRESETS = (
     Preset(
         "classroom", "Classroom", "The main room: small blocks and a small cache, so that everything that can happen does.",
         CLASSROOM_CONFIG,
-        {"name": "classroom", "num_requests": 24, "content": "questions", "arrivals": {"kind": "poisson", "rate": 0.5},
+        {"name": "classroom", "num_requests": 24, "content": "questions", "arrivals": {"kind": "poisson", "rate": 1.0},
          "output_length": {"kind": "uniform", "low": 16, "high": 64}},
         pace=8.0, tags=("teaching",)),
     Preset(

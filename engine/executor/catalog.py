@@ -35,7 +35,8 @@ class Hardware:
     The efficiencies say which part of the printed peak real kernels reach. ``kernel_launch`` is what the host needs to
     start one kernel; a GPU runs behind the host (``launch_overlaps``), so it only shows when kernels are shorter than their
     launch. ``graph_gap`` is what remains between the kernels of a replayed graph. ``host_step`` and ``host_row`` are the
-    host's work per step and per batch row (tables, positions, copies of the inputs, reading the sampled tokens).
+    host's work per step and per batch row (scheduling, tables, positions, inputs, reading the sampled tokens); the defaults are
+    what this engine itself took on a server core (``bench calibrate`` and ``bench schedule``, November 2026).
 
     ``matmul_rates`` and ``attention_cost`` are only for a calibrated machine: measured FLOP/s of a matrix product by number
     of rows, and measured seconds per cached token read and per (query, position) pair, in one layer.
@@ -57,8 +58,8 @@ class Hardware:
     kernel_launch: float = 5e-6
     launch_overlaps: bool = True
     graph_gap: float = 0.7e-6
-    host_step: float = 400e-6
-    host_row: float = 2e-6
+    host_step: float = 600e-6
+    host_row: float = 11e-6
     reserved_bytes: float = 2e9
     matmul_rates: tuple[tuple[int, float], ...] = ()
     attention_cost: tuple[float, float] | None = None
