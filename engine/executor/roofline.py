@@ -60,8 +60,7 @@ def load_of(slices: list[Slice], window: int | None) -> StepLoad:
         query += count
         # A static slot's padding row is computed like any other, its LM head row included: that is the waste it shows.
         sampled += samples or kind == "padding"
-        if end > longest:
-            longest = end
+        longest = max(longest, end)
         reads += end
         pairs += count * (start + end + 1) // 2
         if window is not None:

@@ -50,8 +50,7 @@ class SimulatedClock(Clock):
 
     def advance_to(self, moment: float) -> None:
         """Move on to ``moment``; an earlier one changes nothing, for time does not run backwards."""
-        if moment > self._now:
-            self._now = moment
+        self._now = max(self._now, moment)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,7 +75,7 @@ def _azure_row(row: dict[str, Any], where: str) -> tuple[float, int, int]:
     except ValueError:
         raise refuse(f"{where}: TIMESTAMP {str(row['TIMESTAMP'])[:40]!r} is no date and time.") from None
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
+        moment = moment.replace(tzinfo=UTC)
     lengths = []
     for column in COLUMNS[1:]:
         value = (row[column] or "").strip()

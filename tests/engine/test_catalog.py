@@ -57,7 +57,7 @@ def test_unknown_devices_are_refused_by_name(text):
 
 
 def test_unknown_model_is_refused_with_the_known_ones():
-    with pytest.raises(CommandRefused, match="llama-3.1-8b"):
+    with pytest.raises(CommandRefused, match=r"llama-3\.1-8b"):
         catalog.find_model("gpt-9")
 
 

@@ -21,7 +21,7 @@ def prompt_beside_a_decoder(scheduler):
     room = Watched(num_blocks=64, max_batch_tokens=4, scheduler_type=scheduler)
     decoder, = room.submit(2, 30)
     room.step(2)
-    prompt, = room.submit(40, 2)
+    room.submit(40, 2)
     before = len(room.outputs(decoder))
     room.step(10)
     return len(room.outputs(decoder)) - before

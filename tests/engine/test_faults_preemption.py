@@ -142,7 +142,7 @@ def test_times_survive_preemption(space):
 
 
 def test_a_preempted_request_returns_before_everybody_who_came_later():
-    room, names = pressed(cpu_offload_space=0.0)
+    room, _ = pressed(cpu_offload_space=0.0)
     late, = room.submit(6, 2)
     while not room.counters["soft_resets"]:
         room.step()

@@ -40,7 +40,7 @@ def test_a_long_system_prompt_shared_one_after_another_equals_a_fresh_run_each_t
 def test_two_contents_with_one_hash_are_a_miss():
     room = Watched(num_blocks=32)
     room.engine.cache.prefix.shorten = lambda digest: b"same key"
-    first, = room.submit([*range(100, 112)], 3)
+    room.submit([*range(100, 112)], 3)
     room.run()
     second, = room.submit([*range(300, 312)], 3)
     room.run()
@@ -58,7 +58,7 @@ def test_a_block_is_only_reused_behind_the_same_past():
     assert room.request(name).prefix_hit_tokens == 0
 
 
-@pytest.mark.parametrize(("spec", "word"), [(dict(window=8), "sliding"), (dict(layers=6, window=8, full_every=3), "sliding")])
+@pytest.mark.parametrize(("spec", "word"), [({"window": 8}, "sliding"), ({"layers": 6, "window": 8, "full_every": 3}, "sliding")])
 def test_a_model_with_sliding_layers_says_why_the_prefix_cache_is_off(spec, word):
     room = Watched(tiny_spec(**spec), num_blocks=40)
     status = room.state["engine"]["prefix_cache"]
@@ -134,7 +134,7 @@ def test_samples_of_one_prompt_share_its_blocks_and_copy_only_the_last(samples, 
     assert room.counters["prompt_tokens"] == length + samples - 1
 
 
-@pytest.mark.parametrize("kind", [dict(window=8), dict(layers=6, window=8, full_every=3)])
+@pytest.mark.parametrize("kind", [{"window": 8}, {"layers": 6, "window": 8, "full_every": 3}])
 def test_samples_on_sliding_models_never_read_an_overwritten_ring(kind):
     room = Watched(tiny_spec(**kind), num_blocks=60, max_requests_per_batch=8)
     room.submit(13, 20, n=4)

@@ -17,9 +17,9 @@ def remembered(cache: PrefixCache, tokens: list[int], first_block: int = 0) -> l
 def test_only_the_longest_common_run_of_blocks_is_hit():
     cache = PrefixCache(4)
     remembered(cache, list(range(12)))
-    other = list(range(8)) + [99, 98, 97, 96]
+    other = [*list(range(8)), 99, 98, 97, 96]
     assert cache.match([], other, 3) == [0, 1]
-    assert cache.match([], [5] + list(range(1, 12)), 3) == []
+    assert cache.match([], [5, *list(range(1, 12))], 3) == []
 
 
 def test_the_same_block_after_another_parent_is_a_miss():

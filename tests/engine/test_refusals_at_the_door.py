@@ -23,7 +23,7 @@ BAD_PARAMS = [
 
 
 def is_one_sentence(text: str) -> bool:
-    return text[0].isupper() or text.split()[0] in {*SamplingParams.__slots__, *EngineConfig.__slots__} and text.endswith(".")
+    return text[0].isupper() or (text.split(maxsplit=1)[0] in {*SamplingParams.__slots__, *EngineConfig.__slots__} and text.endswith("."))
 
 
 @pytest.mark.parametrize("changes", BAD_CONFIGS, ids=str)

@@ -7,7 +7,8 @@ integrity and the reduced state is compared with the snapshot.
 import random
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as some
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from engine.errors import ConfigRefused, RequestRefused
@@ -17,7 +18,7 @@ from tests.engine.watched import Watched
 STEPS_WANTED = 20_000
 
 SPECS = {
-    "full": lambda: tiny_spec(),
+    "full": tiny_spec,
     "sliding": lambda: tiny_spec(window=10),
     "hybrid": lambda: tiny_spec(layers=6, window=8, full_every=3),
 }
