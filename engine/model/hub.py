@@ -23,7 +23,8 @@ class HubProbe:
         self.why = ""
         self._answered: bool | None = None
         self._asked = time.monotonic()
-        if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
+        if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
+               for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
             self._answered, self.why = False, "the environment says offline (HF_HUB_OFFLINE)"
             return
         self._thread = threading.Thread(target=self._ask, name="hub-probe", daemon=True)

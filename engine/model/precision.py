@@ -25,7 +25,8 @@ def choose_device(device: str) -> Any:
     except RuntimeError:
         raise ModelUnavailable("bad_device", f"{device[:40]!r} is not a device; use auto, cpu, cuda or cuda:1.") from None
     if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
-        raise ModelUnavailable("bad_device", f"There is no device {device} here; torch sees {torch.cuda.device_count()} CUDA devices.")
+        raise ModelUnavailable("bad_device", f"There is no device {device} here; torch sees {torch.cuda.device_count()} CUDA "
+                               "devices.")
     if chosen.type not in ("cpu", "cuda"):
         raise ModelUnavailable("bad_device", f"The engine runs on cpu and cuda devices, not on {device[:40]}.")
     return chosen
@@ -78,7 +79,7 @@ def bf16_is_faster() -> bool:
 
 
 def _time_linear(dtype: Any, rows: int = 16, width: int = 1024, depth: int = 8) -> float:
-    """Median seconds of ``rows`` tokens through ``depth`` layers of ``width`` × ``width`` weights, too many for a cache level."""
+    """Median seconds of ``rows`` tokens through ``depth`` layers of ``width`` × ``width`` weights, too many for the caches."""
     import torch
 
     with torch.inference_mode():

@@ -36,8 +36,9 @@ def nginx(example: str, replacements: dict[str, str], port: int) -> Iterator[Non
         temporary = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         configuration = Path(folder) / "nginx.conf"
         # Started by root, nginx would hand its work to a user who may not enter the temporary folder.
-        configuration.write_text(f"{'user root;' if Path(folder).owner() == 'root' else ''}\ndaemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
-                                 f"worker_processes 1;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{text}\n}}\n")
+        user = "user root;\n" if Path(folder).owner() == "root" else ""
+        configuration.write_text(f"{user}daemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\nworker_processes 1;"
+                                 f"\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{text}\n}}\n")
         process = subprocess.Popen([program, "-p", folder, "-c", str(configuration)], stderr=subprocess.PIPE, text=True)
         try:
             _wait_for(port, process)

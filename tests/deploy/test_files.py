@@ -34,9 +34,9 @@ def test_the_image_gets_every_file_that_the_app_imports():
 
 def test_the_commands_in_the_documents_are_ones_that_the_programs_take():
     """Every option that a document shows must be in the program's own help."""
-    programs = {"python app.py": [sys.executable, "app.py", "--help"], "python -m engine": [sys.executable, "-m", "engine", "--help"],
-                "python -m engine.tail": [sys.executable, "-m", "engine.tail", "--help"]}
-    helps = {name: subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for name, command in programs.items()}
+    programs = {"python app.py": ["app.py"], "python -m engine": ["-m", "engine"], "python -m engine.tail": ["-m", "engine.tail"]}
+    helps = {name: subprocess.run([sys.executable, *command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+             for name, command in programs.items()}
     shown = 0
     for document in (ROOT / "README.md", ROOT / "docs" / "DEPLOY.md"):
         for line in document.read_text().splitlines():

@@ -36,7 +36,8 @@ def site():
         page.url = page.url.removesuffix(PREFIX)
         page.until_ready()
         app_port = page.url.rsplit(":", 1)[1]
-        with nginx("nginx.conf.example", {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{app_port}"}, port):
+        exchanged = {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{app_port}"}
+        with nginx("nginx.conf.example", exchanged, port):
             yield f"http://127.0.0.1:{port}"
     finally:
         page.stop()
@@ -120,9 +121,10 @@ def certificate(tmp_path) -> Path:
 @contextlib.contextmanager
 def token_engine(token: str):
     """``python -m engine`` on a simulated device with a token; yields its port."""
-    process = subprocess.Popen([sys.executable, "-m", "engine", "--port", "0", "--device", "simulated:h100", "--model", "llama-8b",
-                                "--token-env", "ENGINE_TOKEN", "--announce"],
-                               cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "ENGINE_TOKEN": token})
+    command = [sys.executable, "-m", "engine", "--port", "0", "--device", "simulated:h100", "--model", "llama-8b",
+               "--token-env", "ENGINE_TOKEN", "--announce"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               env={**os.environ, "ENGINE_TOKEN": token})
     try:
         yield json.loads(process.stdout.readline())["port"]
     finally:
@@ -136,7 +138,9 @@ async def test_a_page_attaches_to_a_remote_engine_with_a_token_over_wss(certific
     exchanged = {"listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;", "/etc/ssl/certs/gpu.example.org.pem": str(certificate),
                  "/etc/ssl/private/gpu.example.org.key": str(certificate.with_name("key.pem"))}
     address = f"wss://localhost:{port}/engine"
-    with token_engine("sesame") as engine_port, nginx("nginx-engine.conf.example", {**exchanged, "127.0.0.1:8765": f"127.0.0.1:{engine_port}"}, port):
+    with contextlib.ExitStack() as stack:
+        exchanged["127.0.0.1:8765"] = f"127.0.0.1:{stack.enter_context(token_engine('sesame'))}"
+        stack.enter_context(nginx("nginx-engine.conf.example", exchanged, port))
         # Without the token the engine takes the proxy's visitors for viewers, although they come from this machine.
         async with connect(address, ssl=ssl.create_default_context(cafile=certificate), max_size=None) as socket:
             assert (await Raw(socket).ok("hello"))["role"] == "viewer"

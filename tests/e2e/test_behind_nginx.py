@@ -21,7 +21,8 @@ def address() -> Iterator[str]:
         app.url = app.url.removesuffix(f"{PREFIX}/") + "/"
         app.until_ready()
         inner = app.url.rstrip("/").rsplit(":", 1)[1]
-        with nginx("nginx.conf.example", {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{inner}"}, port):
+        exchanged = {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{inner}"}
+        with nginx("nginx.conf.example", exchanged, port):
             yield f"http://127.0.0.1:{port}{PREFIX}/"
     finally:
         app.stop()
@@ -31,5 +32,5 @@ def test_a_prompt_is_answered_on_a_page_under_a_sub_path(address, open_page):
     page = open_page(address)
     page.locator("#bs-prompt textarea").fill("What is the capital of France?")
     page.locator("#bs-send").click()
-    page.wait_for_function("Object.values(window.batchscope.store.state.requests).some((request) => request.state === 'finished' && request.text)",
-                           timeout=60000)
+    page.wait_for_function("Object.values(window.batchscope.store.state.requests)"
+                           ".some((request) => request.state === 'finished' && request.text)", timeout=60000)

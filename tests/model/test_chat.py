@@ -16,7 +16,8 @@ def test_a_chat_prompt_ends_where_the_answer_begins(default_model):
 
 
 def test_a_raw_prompt_is_only_itself(default_model):
-    assert default_model.tokenizer.decode(encode_user_text(default_model.tokenizer, "Once upon a time", chat=False)) == "Once upon a time"
+    tokenizer = default_model.tokenizer
+    assert tokenizer.decode(encode_user_text(tokenizer, "Once upon a time", chat=False)) == "Once upon a time"
 
 
 def test_the_model_answers_a_chat_prompt(default_model):

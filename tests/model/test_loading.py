@@ -184,7 +184,8 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path):
     ran = tmp_path / "ran"
     (tmp_path / "modeling_own.py").write_text(f"open({str(ran)!r}, 'w')\n")
     (tmp_path / "config.json").write_text(json.dumps({
-        "model_type": "own", "auto_map": {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}}))
+        "model_type": "own",
+        "auto_map": {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}}))
     with pytest.raises(ModelUnavailable, match="never run here"):
         load_model(str(tmp_path), device="cpu", dtype="float32")
     assert not ran.exists()

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**inherited, **environment}, capture_output=True, text=True,
-                          timeout=120)
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**inherited, **environment}, capture_output=True,
+                          text=True, timeout=120)
 
 
 def openmp_report(code: str, **environment: str) -> str:
