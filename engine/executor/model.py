@@ -67,6 +67,7 @@ class ModelExecutor(Executor):
         self._builder: BatchBuilder | None = None
         self._graphs: GraphCache | None = None
         self._config = EngineConfig()
+        self._free_at_first = free_bytes(self._device)
         self._inline: Lane = (
             CudaLane(self.clock, self._device) if self._device.type == "cuda" else InlineLane(self.clock, self._model)
         )
@@ -78,7 +79,8 @@ class ModelExecutor(Executor):
 
     def free_memory(self) -> int:
         own = self._cache.storage.nbytes if self._cache is not None else 0
-        return free_bytes(self._device) + own
+        # On a CPU a part of the cache may never have been touched, and would be counted twice.
+        return min(free_bytes(self._device) + own, self._free_at_first)
 
     def allocate(self, layout: CacheLayout, config: EngineConfig) -> None:
         self._release()

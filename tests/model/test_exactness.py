@@ -140,13 +140,17 @@ def test_a_sliding_window_wraps_around_many_times(kind, block_size):
         assert run(engine, prompts, SamplingParams(max_new_tokens=72)) == reference(loaded, prompts, 72)
 
 
-def test_finished_static_slots_compute_padding_without_touching_anybody():
+@pytest.mark.parametrize("mode", ["plain", "async"])
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_finished_static_slots_compute_padding_without_touching_anybody(kind, mode):
     """One long and many short outputs: the short ones' slots are computed as padding for a long time."""
-    loaded, prompts = loaded_tiny("gemma2"), tiny_prompts(8, seed=8)
-    engine = make_engine(loaded, scheduler_type="static", block_size=4, num_blocks=300, max_requests_per_batch=4)
+    loaded, prompts = loaded_tiny(kind), tiny_prompts(8, seed=8)
+    engine = make_engine(loaded, scheduler_type="static", block_size=4, num_blocks=300, max_requests_per_batch=4,
+                         use_cuda_graph=mode == "async", use_async_batching=mode == "async", q_padding_interval_size=8)
     lengths = [3, 30, 2, 5, 1, 4, 25, 2]
     texts = run(engine, prompts, [SamplingParams(max_new_tokens=length) for length in lengths])
     assert texts == [reference(loaded, [prompt], length)[0] for prompt, length in zip(prompts, lengths, strict=True)]
+    engine.close()
 
 
 @pytest.mark.parametrize("outside", [True, False])

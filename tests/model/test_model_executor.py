@@ -80,12 +80,17 @@ def test_a_cache_that_does_not_fit_is_refused_in_words_and_a_smaller_one_still_w
     assert len(executor.collect(executor.launch(StepPlan(1, [Slice(request, 0, 3, PREFILL, True)]))).tokens) == 1
 
 
-def test_the_memory_of_the_old_cache_counts_as_free_for_the_new_one():
-    executor, layout = make_executor()
-    before = executor.free_memory()
-    executor.allocate(CacheLayout(layout.groups, 2**15, 4, layout.block_bytes), CONFIG)
-    executor._cache.storage.fill_(1.0)
-    assert abs(executor.free_memory() - before) < 2**30
+def test_the_memory_of_the_old_cache_counts_as_free_for_the_new_one_and_only_once(monkeypatch):
+    free = {"bytes": 2**30}
+    monkeypatch.setattr("engine.executor.model.free_bytes", lambda device: free["bytes"])
+    executor, _ = make_executor(num_blocks=2**16)
+    own = executor._cache.storage.nbytes
+    assert own > 2**27
+    assert executor.free_memory() == 2**30, "as long as its pages are untouched the system still counts them as free"
+    free["bytes"] -= own
+    assert executor.free_memory() == 2**30
+    free["bytes"] -= 2**28
+    assert executor.free_memory() == 2**30 - 2**28, "what somebody else took is gone"
 
 
 def test_rooms_share_the_weights_and_nothing_else():
