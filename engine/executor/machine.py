@@ -29,7 +29,7 @@ def measure_machine(device: str, dtype: str) -> dict[str, Any]:
     number = getattr(torch, dtype)
     with torch.inference_mode():
         vector = torch.ones(VECTOR_BYTES[kind] // 4, dtype=torch.float32, device=device)
-        bandwidth = vector.nbytes / _best(lambda: vector.sum(), torch, kind)
+        bandwidth = vector.nbytes / _best(vector.sum, torch, kind)
         del vector
         size = MATRIX[kind]
         times = []

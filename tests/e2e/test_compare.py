@@ -19,7 +19,8 @@ def tab(live: Page) -> Page:
 
 def figures(page: Page) -> dict[str, list[str]]:
     page.wait_for_timeout(400)
-    rows = page.evaluate("[...document.querySelectorAll('.bs-compare-figures tbody tr')].map(row => [row.dataset.row, row.cells[1].textContent, row.cells[2].textContent])")
+    rows = page.evaluate("""[...document.querySelectorAll('.bs-compare-figures tbody tr')]
+      .map(row => [row.dataset.row, row.cells[1].textContent, row.cells[2].textContent])""")
     return {key: [re.sub(r"[ ✓]", "", value) for value in values] for key, *values in rows}
 
 

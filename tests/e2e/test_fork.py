@@ -49,10 +49,13 @@ def test_a_recording_is_forked_without_its_room(live):
     live.get_by_role("tab", name="Recordings").click()
     live.wait_for_function("window.batchscope.recordings?.replay?.mounted", timeout=30000)
     live.evaluate("window.batchscope.recordings.replay.store.seekStep(30)")
-    truth = live.evaluate("Object.fromEntries(Object.entries(window.batchscope.recordings.replay.store.state.requests).map(([id, item]) => [id, item.outputs]))")
+    truth = live.evaluate("""Object.fromEntries(Object.entries(window.batchscope.recordings.replay.store.state.requests)
+      .map(([id, item]) => [id, item.outputs]))""")
     live.click(".bs-replay [data-do=fork]")
     fork(live, "cpu_offload_space", "0")
-    sides = live.evaluate("window.batchscope.compare.links.map(link => ({step: link.store.head.step, space: link.store.head.config.cpu_offload_space, outputs: Object.fromEntries(Object.entries(link.store.head.requests).map(([id, item]) => [id, item.outputs]))}))")
+    sides = live.evaluate("""window.batchscope.compare.links.map(link => ({
+      step: link.store.head.step, space: link.store.head.config.cpu_offload_space,
+      outputs: Object.fromEntries(Object.entries(link.store.head.requests).map(([id, item]) => [id, item.outputs]))}))""")
     assert [side["step"] for side in sides] == [30, 30] and [side["space"] for side in sides] == [0.02, 0]
     # A request that arrived at this very step stands in the recording already, and is asked for again when the fork goes on.
     assert sides[0]["outputs"] == {name: count for name, count in truth.items() if name in sides[0]["outputs"]}

@@ -86,14 +86,15 @@ def test_a_replay_has_all_transport_controls_by_key(tab):
 def test_a_replay_never_commands_the_engine(tab, commands):
     """A recording is in the room of nobody: its answers' cancel buttons must not cancel a live request of the same name."""
     before = commands("snapshot", room="main")["seq"]
-    tab.evaluate("""() => { for (const button of document.querySelectorAll('.bs-replay [data-cancel], .bs-replay button[data-do=cancel]')) button.click(); }""")
+    tab.evaluate("() => { for (const button of document.querySelectorAll('.bs-replay .bs-panel-answers button')) button.click(); }")
     tab.click(".bs-replay [data-do=play]")
     tab.wait_for_timeout(300)
     assert commands("snapshot", room="main")["seq"] == before
 
 
 def test_the_live_run_is_saved_as_it_happened_and_opens_again(app: App, live, commands):
-    commands("submit", room="main", requests=[{"prompt": "Name three fruits.", "params": {"max_new_tokens": 6}}, {"prompt": XSS, "params": {"max_new_tokens": 5}}])
+    commands("submit", room="main", requests=[{"prompt": "Name three fruits.", "params": {"max_new_tokens": 6}},
+                                              {"prompt": XSS, "params": {"max_new_tokens": 5}}])
     live.wait_for_function("window.batchscope.store.head.counters.finished >= 2 && window.batchscope.store.head.active.length === 0")
     open_tab(live)
     with live.expect_download() as saved:
@@ -122,8 +123,9 @@ def hostile_files() -> dict[str, tuple[bytes, str]]:
     edited[3] = lines[3].replace(b'"r1"', b'"r7"')
     return {
         "no gzip": (b"\x1f\x8b" + b"\0" * 40, "not whole"), "cut": (packed(small_run())[:-20], "not whole"),
-        "text": (b"hello", "Line 1 is not a JSON object"), "empty": (b"", "ends before"), "array": (gzip.compress(b"[]\n"), "Line 1 is not a JSON object"),
-        "other": (gzip.compress(b'{"format":"x"}\n'), "not a Batchscope run card"), "bomb": (gzip.compress(b'{"format":"' + b"a" * (40 * 2**20)), "longer than"),
+        "text": (b"hello", "Line 1 is not a JSON object"), "empty": (b"", "ends before"),
+        "array": (gzip.compress(b"[]\n"), "Line 1 is not a JSON object"), "other": (gzip.compress(b'{"format":"x"}\n'), "not a Batchscope run card"),
+        "bomb": (gzip.compress(b'{"format":"' + b"a" * (40 * 2**20)), "longer than"),
         "gap": (file_of(gap), "Line 4 should have sequence number"), "deep": (file_of(deep), "Line 4 is nested deeper"),
         "prototype": (file_of(proto), "Line 3 does not continue"), "edited": (file_of(edited), "Line 4 does not continue"),
         "newer": (file_of([lines[0].replace(b'"version":1', b'"version":9'), *lines[1:]]), "version 9"),
@@ -186,8 +188,8 @@ def test_the_offline_file_replays_by_double_click_and_asks_nobody(browser, tmp_p
     faults: list[str] = []
     page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith(("data:", "blob:", "file:///")) and "offline.html" in request.url
-            or request.url.startswith(("data:", "blob:")) else faults.append(request.url))
+    own = ("data:", "blob:", path.as_uri())
+    page.on("request", lambda request: None if request.url.startswith(own) else faults.append(request.url))
     page.goto(path.as_uri())
     page.wait_for_function("document.body.dataset.ready === 'true'", timeout=30000)
     expected = {event["seq"]: json.loads(json.dumps(state)) for event, state in replay(recording)}
@@ -195,7 +197,8 @@ def test_the_offline_file_replays_by_double_click_and_asks_nobody(browser, tmp_p
         page.evaluate("seq => window.batchscopeOffline.replay.store.seekSeq(seq)", seq)
         assert page.evaluate("JSON.parse(JSON.stringify(window.batchscopeOffline.replay.store.state))") == expected[seq]
     page.wait_for_timeout(1500)
-    broken = page.evaluate("[...window.batchscopeOffline.replay.screen.entries.values()].filter(entry => !entry.panel || entry.reported).map(entry => entry.spec.name)")
+    broken = page.evaluate("""[...window.batchscopeOffline.replay.screen.entries.values()]
+      .filter(entry => !entry.panel || entry.reported).map(entry => entry.spec.name)""")
     assert broken == [] and page.evaluate("window.hacked") is None
     page.keyboard.press("Home")
     page.keyboard.press("Shift+ArrowRight")

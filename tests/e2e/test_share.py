@@ -50,7 +50,8 @@ def test_a_link_holds_no_secret_and_no_prompt(app, commands, open_page):
 
 
 def test_a_compared_pair_and_the_language_travel(app, live, open_page):
-    link = share(live, "{tab: 'compare', compare: {configs: [{scheduler_type: 'static', max_requests_per_batch: 2, num_blocks: 64, block_size: 16}, {max_requests_per_batch: 2, num_blocks: 64, block_size: 16}], device: 'model'}}")
+    small = "max_requests_per_batch: 2, num_blocks: 64, block_size: 16"
+    link = share(live, f"{{tab: 'compare', compare: {{configs: [{{scheduler_type: 'static', {small}}}, {{{small}}}], device: 'model'}}}}")
     live.evaluate("localStorage.clear()")
     page = open_page(link.replace("#", "?lang=ko#"))
     page.wait_for_function("window.batchscope.compare?.links.length === 2 && window.batchscope.compare.run.done", timeout=60000)
