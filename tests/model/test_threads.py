@@ -14,10 +14,14 @@ from engine.model.threads import WAIT_SETTINGS, available_cores
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def untouched_environment() -> dict[str, str]:
+    """Without the settings that this test process has made for itself."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+
+
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**inherited, **environment}, capture_output=True,
-                          text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**untouched_environment(), **environment},
+                          capture_output=True, text=True, timeout=120)
 
 
 def openmp_report(code: str, **environment: str) -> str:
@@ -67,3 +71,20 @@ def test_a_container_quota_limits_the_threads(tmp_path, files, cores):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert available_cores(tmp_path) == (cores or len(os.sched_getaffinity(0)))
+
+
+def test_the_engine_process_itself_waits_passively(tmp_path):
+    """``python -m engine`` loads torch in a thread of its own, after the settings: OpenMP's report is on its error output."""
+    command = [sys.executable, "-m", "engine", "--port", "0", "--model", str(tmp_path / "none"), "--end-with-parent"]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**untouched_environment(), "OMP_DISPLAY_ENV": "VERBOSE"})
+    report = ""
+    try:
+        for line in process.stderr:
+            report += line
+            if "DISPLAY ENVIRONMENT END" in line:
+                break
+    finally:
+        process.kill()
+        process.communicate()
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in report
