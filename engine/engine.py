@@ -268,7 +268,8 @@ class Engine:
         bad, when a request that is here could never finish under the new config, or when the device cannot hold the cache.
         """
         result = reconfigure(self, changes)
-        self.flush("config", self.now())
+        if result["changed"]:
+            self.flush("config", self.now())
         return result
 
     def reset(self) -> None:

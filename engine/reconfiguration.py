@@ -55,10 +55,11 @@ def reconfigure(engine: Engine, changes: dict[str, Any]) -> dict[str, Any]:
     changed = [name for name, value in new.to_dict().items() if value != getattr(old, name)]
     if not changed:
         return {"changed": [], "rebuilt": False}
-    engine.drain()
     rebuilt = old.needs_rebuild(new)
     layout = plan_layout(engine.executor.spec, new, engine.executor.free_memory())[0] if rebuilt else engine.cache.layout
     _check_all_fit(engine, new, layout)
+    # Only now: a refused change must leave no trace, not even in which step is launched before which is collected.
+    engine.drain()
     engine.note("configure", changes={name: getattr(new, name) for name in changed})
     if old.scheduler_type == "static" and (rebuilt or new.scheduler_type != "static"):
         engine.release_static_batch(engine.now())
