@@ -25,12 +25,25 @@ export async function askForm(app, values, count) {
   });
   try {
     const fields = count === 1 ? one(1) : { requests: EIGHT_LENGTHS.slice(0, count).map(one) };
-    const { ids, refused = [] } = await app.command('submit', fields);
+    const { ids, refused = [] } = await whereAllowed(app, () => app.command('submit', fields));
     if (!ids.length && refused.length) { say(app, refused[0].message, 'error'); return; }
     if (!app.store.live) app.store.goLive();
     say(app, app.t(ids.length === 1 ? 'ask.sent' : 'ask.sent_many', { id: ids[0], count: ids.length }), 'good');
   } catch (error) {
     say(app, error.message, 'error');
+  }
+}
+
+// Where strangers visit, the main room is a show: the first prompt opens a room of the visitor's own and goes there.
+async function whereAllowed(app, send) {
+  try {
+    return await send();
+  } catch (error) {
+    if (error.code !== 'main_is_a_show') throw error;
+    const { room } = await app.socket.command('create_room', { config: app.store.head.config ?? {} });
+    await app.socket.command('pace', { room, steps_per_second: 8 });
+    await app.watch(room);
+    return send();
   }
 }
 

@@ -3,8 +3,8 @@
 
 const LANES = ['pending', 'prefilling', 'decoding', 'finished'];
 const MOVE_MS = 220;
-// From how many chips on a lane shows smaller ones: [small, smallest].
-const DENSE = { decoding: [10, 24], pending: [5, 14], prefilling: [4, 12], finished: [5, 14], offloaded: [8, 20] };
+// The sizes of a chip with its gap, from the roomiest to the densest: [width, height]. A lane takes the first with which all fit.
+const CHIP_SIZES = [[72, 28], [50, 23], [42, 19]];
 
 export function laneOf(request) {
   if (request.offloaded) return 'offloaded';
@@ -24,6 +24,10 @@ export default class Lanes {
     Object.assign(this, { root, options: spec.options, context });
     this.chips = new Map();
     this.lanes = {};
+    this.watcher = new ResizeObserver((records) => {
+      for (const record of records) this.lanes[record.target.dataset.lane].room = record.contentRect;
+      context.invalidate('lanes');
+    });
     const grid = document.createElement('div');
     grid.className = 'bs-lanes';
     for (const name of [...LANES, 'offloaded']) {
@@ -32,7 +36,9 @@ export default class Lanes {
       lane.dataset.lane = name;
       lane.innerHTML = `<div class="bs-lane-head"><i class="bs-shape" data-state="${name}"></i><span data-term="${name}" data-t="state.${name}" tabindex="0"></span><b>0</b></div>
         <ul class="bs-lane-chips" role="list"></ul><div class="bs-lane-more"></div>`;
-      const item = { lane, list: lane.querySelector('ul'), count: lane.querySelector('b'), more: lane.querySelector('.bs-lane-more'), shown: [] };
+      const item = { lane, list: lane.querySelector('ul'), count: lane.querySelector('b'), more: lane.querySelector('.bs-lane-more'), room: { width: 160, height: 90 } };
+      item.list.dataset.lane = name;
+      this.watcher.observe(item.list);
       this.lanes[name] = item;
       grid.append(lane);
     }
@@ -104,8 +110,9 @@ export default class Lanes {
     }
     const countText = this.context.number(total);
     if (lane.countText !== countText) { lane.countText = countText; lane.count.textContent = countText; lane.lane.dataset.some = String(total > 0); }
-    const [small, smallest] = DENSE[name];
-    const dense = ids.length >= smallest ? '2' : ids.length >= small ? '1' : '0';
+    const { width, height } = lane.room;
+    const fits = CHIP_SIZES.findIndex(([chipWidth, chipHeight]) => Math.floor(width / chipWidth) * Math.floor(height / chipHeight) >= ids.length);
+    const dense = String(fits < 0 ? CHIP_SIZES.length - 1 : fits);
     if (lane.dense !== dense) { lane.dense = dense; lane.lane.dataset.dense = dense; }
     const hidden = total - ids.length;
     const moreText = hidden > 0 ? this.context.t('panel.lanes.more', { count: this.context.number(hidden) }) : '';
@@ -190,5 +197,5 @@ export default class Lanes {
     return this.context.t('panel.lanes.describe', { ...counts, finished: view.state.counters.finished });
   }
 
-  destroy() { this.root.replaceChildren(); }
+  destroy() { this.watcher.disconnect(); this.root.replaceChildren(); }
 }
