@@ -69,8 +69,12 @@ class Engine:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def submit(self, tokens: list[int], params: SamplingParams | None = None, *, prompt_text: str = "",
-               visitor: str | None = None, request_id: str | None = None, seed_index: int = 0) -> list[str]:
+               visitor: str | None = None, request_id: str | None = None, seed_index: int = 0,
+               arrival: float | None = None) -> list[str]:
         """Queue a prompt of token ids; returns the ids of its ``params.n`` requests.
+
+        ``arrival`` is when it came, on the room's clock, if that was before this call: during a step nobody can submit, and the
+        wait for its end belongs to the TTFT.
 
         Raises :class:`RequestRefused` for an empty or malformed prompt, one that can never fit, or an id in use; nothing
         is queued then.
@@ -79,15 +83,15 @@ class Engine:
         check_prompt(tokens, self.executor.spec)
         check_fits(len(tokens), params, self.cache.layout, self.config, self.executor.spec)
         now = self.now()
-        made = make_requests(tokens, params, first_ordinal=self._next_ordinal, config=self.config, arrival=now,
-                             arrival_step=self.step_index, prompt_text=prompt_text, visitor=visitor, request_id=request_id,
+        made = make_requests(tokens, params, first_ordinal=self._next_ordinal, config=self.config,
+                             arrival=now if arrival is None else min(arrival, now), arrival_step=self.step_index, prompt_text=prompt_text, visitor=visitor, request_id=request_id,
                              seed_index=seed_index)
         taken = next((request.id for request in made if request.id in self.requests), None)
         if taken is not None:
             raise RequestRefused("duplicate_id", f"A request named {taken[:60]!r} is already here; choose another id, or none.")
         self._next_ordinal += len(made)
         self.note("submit", tokens=list(tokens), params=params.to_dict(), prompt_text=prompt_text, visitor=visitor,
-                   request_id=request_id, seed_index=seed_index)
+                   request_id=request_id, seed_index=seed_index, **({} if arrival is None else {"arrival": arrival}))
         for request in made:
             self.requests[request.id] = request
             self.scheduler.add(request)

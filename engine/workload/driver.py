@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import heapq
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.errors import RequestRefused
 from engine.sampling_params import SamplingParams
 from engine.workload.prompts import PromptWriter
 from engine.workload.workload import PlannedRequest, Workload
+
+
+class DueRequest(NamedTuple):
+    """A request that is due. ``arrival`` is its moment on the room's clock, which may lie within the step that just ended."""
+
+    tokens: list[int]
+    params: SamplingParams
+    text: str
+    arrival: float
 
 
 class Traffic:
@@ -56,34 +65,38 @@ class Traffic:
         return self._start[0] + min(moments) if moments else None
 
     def due(self, now: float, step: int, live: int) -> list[tuple[list[int], SamplingParams, str]]:
-        """What arrives by ``now`` and by ``step``: (prompt tokens, parameters, text) in order of arrival.
+        """:meth:`arrivals` for callers to whom a request arrives when they submit it: (prompt tokens, parameters, text)."""
+        return [(one.tokens, one.params, one.text) for one in self.arrivals(now, step, live)]
+
+    def arrivals(self, now: float, step: int, live: int) -> list[DueRequest]:
+        """What arrives by ``now`` and by ``step``, in order of arrival.
 
         ``live`` is how many of this workload's requests (each of ``n`` samples is one) have been submitted and not ended.
         """
         if self._start is None:
             self._start = (now, step)
         start, steps = self._start[0], step - self._start[1]
-        arrived: list[PlannedRequest] = []
+        arrived: list[tuple[PlannedRequest, float]] = []
         while self._by_time and start + self._by_time[-1].at <= now:
-            arrived.append(self._by_time.pop())
+            arrived.append((self._by_time[-1], start + self._by_time[-1].at))
+            self._by_time.pop()
         # With nothing alive no step will ever come, so the next one by step is due whatever its step says.
         while self._by_step and (self._by_step[-1].at_step <= steps or not (live or arrived or self._by_time)):
-            arrived.append(self._by_step.pop())
+            arrived.append((self._by_step.pop(), now))
         if self.workload.closed:
             busy = -(-live // self.samples)
             for _ in range(self._busy - busy):
                 heapq.heappush(self._ready, now - start + self.workload.arrivals.get("think"))
             # Compared as next_time() adds it up, so that a clock moved to that moment finds the request due.
             while self._waiting and self._ready and start + self._ready[0] <= now:
-                heapq.heappop(self._ready)
-                arrived.append(self._waiting.pop())
+                arrived.append((self._waiting.pop(), start + heapq.heappop(self._ready)))
             self._busy = busy + len(arrived)
         self.handed_out += len(arrived)
-        return [self._written(one) for one in arrived]
+        return [self._written(*one) for one in arrived]
 
-    def _written(self, planned: PlannedRequest) -> tuple[list[int], SamplingParams, str]:
+    def _written(self, planned: PlannedRequest, moment: float) -> DueRequest:
         tokens, text = self.writer.write(planned)
-        return tokens, self.workload.sampling(planned.output_length), text
+        return DueRequest(tokens, self.workload.sampling(planned.output_length), text, moment)
 
 
 class WorkloadDriver:
@@ -109,9 +122,9 @@ class WorkloadDriver:
         # A request that the engine has retired from its bounded list has ended too.
         self._live = {one for one in self._live if one in requests and not requests[one].ended}
         new: list[str] = []
-        for tokens, params, text in self.traffic.due(now, self.engine.step_index, len(self._live)):
+        for one in self.traffic.arrivals(now, self.engine.step_index, len(self._live)):
             try:
-                ids = self.engine.submit(tokens, params, prompt_text=text)
+                ids = self.engine.submit(one.tokens, one.params, prompt_text=one.text, arrival=one.arrival)
             except RequestRefused as refusal:
                 self.refused.append(str(refusal))
                 continue

@@ -1,5 +1,6 @@
 """Workloads are checked data; every request follows from the seed; traffic keeps to the clock."""
 
+import dataclasses
 import json
 import statistics
 
@@ -7,8 +8,9 @@ import pytest
 
 from engine.errors import CommandRefused
 from engine.presets import PRESETS, describe_presets
-from engine.workload import Traffic, Workload
+from engine.workload import Traffic, Workload, WorkloadDriver
 from engine.workload.workload import MAX_REQUESTS
+from tests.engine.watched import Watched
 
 HEAVY = {"kind": "heavy_tail", "mean": 500, "rare": 30000, "share": 0.005}
 
@@ -188,3 +190,13 @@ def test_words_without_a_tokenizer_are_refused_not_faked():
     for made in (workload(content="questions"), workload(items=[{"prompt": "Hello"}])):
         with pytest.raises(CommandRefused, match="tokenizer"):
             Traffic(made, 100)
+
+
+def test_a_request_that_came_during_a_step_is_timed_from_its_arrival():
+    """Otherwise a long prefill would hide the wait that it causes."""
+    room = Watched(num_blocks=200, max_batch_tokens=400)
+    room.executor.roofline.hardware = dataclasses.replace(room.executor.hardware, host_step=1.0)      # every step takes a second
+    driver = WorkloadDriver(workload(items=[{"at": 0, "prompt": 300, "output": 1}, {"at": 0.25, "prompt": 3, "output": 1}]), room.engine)
+    driver.run()
+    late = room.engine.requests["r2"]
+    assert late.arrival == 0.25 and late.admitted == pytest.approx(1.0, abs=0.05)
