@@ -28,6 +28,7 @@ class Limits:
     max_pace: float = 1_000.0  # steps per second that can be asked for
     max_simulated_pace: float = 240.0  # an unpaced simulated room would otherwise eat the CPU of the real ones
     max_journal_entries: int = 50_000
+    max_journal_tokens: int = 2_000_000      # prompt tokens that a room's journal may hold
 
     def replaced(self, changes: dict[str, Any]) -> Limits:
         """A copy with some caps changed. Raises ``ValueError`` for an unknown name or a value that is not a positive number."""

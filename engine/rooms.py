@@ -12,10 +12,11 @@ from typing import Any
 from engine import protocol
 from engine import state as states
 from engine.config import EngineConfig
-from engine.errors import BatchscopeError, CommandRefused, RequestRefused
+from engine.errors import BatchscopeError, CommandRefused
 from engine.history import History
 from engine.journal import Replay, journal_document
 from engine.limits import Limits
+from engine.resubmission import first_line, queue_again
 from engine.room_traffic import RoomTraffic
 from engine.sampling_params import SamplingParams
 
@@ -56,6 +57,7 @@ class Room:
         self.history.begin(0, "")
         self.first_config: dict[str, Any] = {}  # what the journal starts from
         self.journal_complete = True
+        self.journal_tokens = 0
         self.pace = 0.0
         self.paused = False
         self.step_credit = 0  # steps to run although paused
@@ -79,7 +81,7 @@ class Room:
 
     def _adopt(self, engine: Any) -> None:
         self.engine, self.blocked = engine, False
-        self.first_config, self.journal_complete = engine.config.to_dict(), True
+        self.first_config, self.journal_complete, self.journal_tokens = engine.config.to_dict(), True, 0
         self.visitor_of.clear()
         self._set_mode()
         engine.take_events()  # whatever led to the snapshot is in the snapshot
@@ -106,7 +108,7 @@ class Room:
         if not self.journal_complete:
             raise CommandRefused(
                 "journal_incomplete",
-                f"This room has had more than {self.limits.max_journal_entries} commands, so its "
+                "This room has had so many requests that its "
                 "journal no longer reaches back to the beginning; reset the room to start a new one.",
             )
         return journal_document(engine.journal, self.first_config, self.device, self.model)
@@ -206,9 +208,10 @@ class Room:
             self.traffic = None
 
     def _bound_journal(self) -> None:
-        if len(self.engine.journal) > self.limits.max_journal_entries:
+        full = self.journal_tokens > self.limits.max_journal_tokens
+        if full or len(self.engine.journal) > self.limits.max_journal_entries:
             self.engine.journal.clear()
-            self.journal_complete = False
+            self.journal_complete, self.journal_tokens = False, 0
 
     # --- when a step fails ------------------------------------------------------------------------------------------------------
 
@@ -218,7 +221,7 @@ class Room:
         self.replay, self.traffic = None, None
         self.failures += 1
         self.failed = self.failures > MAX_FAILURES_IN_A_ROW
-        sentence = f"A step failed ({type(problem).__name__}: {_first_line(problem)})"
+        sentence = f"A step failed ({type(problem).__name__}: {first_line(problem)})"
         unfinished = [request for request in self.engine.requests.values() if not request.ended]
         try:
             self._replace_engine()
@@ -236,7 +239,7 @@ class Room:
                 "requests were given up. Reset the room to go on.",
             )
             return
-        again = sum(self._queue_again(request) for request in unfinished)
+        again = sum(queue_again(self, request) for request in unfinished)
         lost = len(unfinished) - again
         self.announce(
             message=f"{sentence}; the engine was built anew and {again} requests were queued again"
@@ -248,16 +251,6 @@ class Room:
         config = self.engine.config
         self.engine.close()
         self._adopt(self.make_engine(config))
-
-    def _queue_again(self, request: Any) -> bool:
-        """Queue a request of a lost engine, with what it has generated so far as the end of its prompt."""
-        left = max(0, request.params.max_new_tokens - request.num_output_tokens)
-        params = SamplingParams.from_dict({**request.params.to_dict(), "max_new_tokens": left, "seed": request.seed, "n": 1})
-        try:
-            self.submit(list(request.tokens), params, prompt_text=request.prompt_text + request.text, visitor=request.visitor)
-        except RequestRefused:
-            return False
-        return True
 
     # --- commands -----------------------------------------------------------------------------------------------------------
 
@@ -275,6 +268,8 @@ class Room:
     ) -> list[str]:
         """Queue a request (``params.n`` siblings). Raises :class:`RequestRefused` when it can never run."""
         ids = self.need_engine().submit(tokens, params, prompt_text=prompt_text, visitor=visitor, seed_index=seed_index)
+        self.journal_tokens += len(tokens)
+        self._bound_journal()
         if self.paused and not self.step_credit:
             self._set_mode()  # says that the newcomer waits because of the pause
         self.blocked = False
@@ -333,7 +328,12 @@ class Room:
             self.engine.cancel_all()
             self.flush()
         self.failed, self.failures, self.step_credit = False, 0, 0
-        self._replace_engine()
+        try:
+            self._replace_engine()
+        except Exception as problem:
+            self.failed = True
+            self.announce(status="failed", message=f"The engine could not be built again: {first_line(problem)}")
+            raise
 
     def start_workload(self, values: dict[str, Any], owner: str | None) -> dict[str, Any]:
         """Let a generated workload send its requests. Raises :class:`CommandRefused` for one that cannot be used."""
@@ -393,7 +393,3 @@ class Room:
         if self.engine is not None:
             self.engine.close()
             self.engine = None
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [""])[0][:200] or "no message"

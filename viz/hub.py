@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine import protocol
@@ -45,6 +46,7 @@ class Hub:
         self.feeds: dict[str, Feed] = {MAIN: Feed(MAIN)}
         self.viewers: set[Any] = set()
         self.connected = False
+        self.on_restored: list[Callable[[str, dict[str, str]], None]] = []
         self._task: asyncio.Task | None = None
         self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._presence_due = False
@@ -178,6 +180,8 @@ class Hub:
         for listener in list(feed.listeners):
             listener(message)
         feed.restoring = False
+        for tell in self.on_restored:
+            tell(room, renamed)
 
     # --- from the engine ------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class Viewers:
         self.requests: dict[str, deque[tuple[str, str]]] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task] = set()
+        hub.on_restored.append(self.renamed)
 
     async def serve(self, socket: WebSocket) -> None:
         """The endpoint of ``/ws``."""
@@ -91,16 +92,16 @@ class Viewers:
         task.add_done_callback(self._tasks.discard)
 
     async def _cancel(self, visitor: str, requests: list[tuple[str, str]]) -> None:
-        """Cancel what is unfinished. By tag as well as by id: after a restart of the engine the ids are others."""
-        rooms = {room for room, _ in requests}
-        wanted = set(requests)
-        for room in rooms:
-            feed = self.hub.feeds.get(room)
-            if feed is not None:
-                wanted = {entry for entry in wanted if entry[0] != room} | {(room, name) for name in feed.unfinished_of(visitor)}
-        for room, name in wanted:
+        # As a viewer: whatever an id means by now, the engine cancels only this visitor's own requests.
+        for room, name in requests:
             with contextlib.suppress(CommandRefused):
                 await self.hub.command("cancel", role=protocol.VIEWER, visitor=visitor, room=room, request=name)
+
+    def renamed(self, room: str, names: dict[str, str]) -> None:
+        """The engine was started again, and counts anew: ``names`` are those of before and of now."""
+        for visitor, requests in self.requests.items():
+            kept = [(place, names.get(name) if place == room else name) for place, name in requests]
+            self.requests[visitor] = deque(((place, name) for place, name in kept if name is not None), maxlen=MAX_REMEMBERED)
 
 
 class Viewer:

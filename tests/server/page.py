@@ -51,7 +51,7 @@ class Page:
             *arguments,
         ]
         if "--engine" not in arguments:
-            command += ["--device", device, "--model", "llama-8b"]
+            command += ["--device", device, *(["--model", "llama-8b"] if device != "model" else [])]
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -77,6 +77,10 @@ class Page:
     def health(self) -> dict[str, Any]:
         with urlopen(f"{self.url}/healthz", timeout=PATIENCE) as answer:
             return json.load(answer)
+
+    def fetch(self, path: str) -> bytes:
+        with urlopen(self.url + path, timeout=PATIENCE) as answer:
+            return answer.read()
 
     def until(self, condition: Any, what: str, patience: float = 60.0) -> dict[str, Any]:
         """Wait until the health report satisfies ``condition``."""
