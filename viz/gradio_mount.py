@@ -99,7 +99,8 @@ class GradioPage:
 def build_gradio(root_path: str) -> Any:
     """Import Gradio and mount the page into an app of its own."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    import gradio as gr
+    from viz.gradio_import import import_gradio
+    gr = import_gradio()
     from fastapi import FastAPI
 
     from viz.page import build_page, mount_arguments
