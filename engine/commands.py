@@ -157,19 +157,22 @@ class Commands:
             raise CommandRefused(
                 "main_is_a_show", "The main room is a shared show here; open a room of your own to send prompts."
             )
-        room.need_engine()
-        tokenizer = room.engine.tokenizer
+        engine = room.need_engine()
+        # A step may be running: the request is here now, although it can only be queued when the step has ended.
+        arrival = None if engine.executor.info.simulated else engine.now()
         size = len(
             str(fields.get("prompt") or fields.get("messages") or fields.get("requests") or fields.get("prompt_tokens") or "")
         )
-        arguments = (fields, tokenizer, self.limits)
+        arguments = (fields, engine.tokenizer, self.limits)
         if size > SHORT_PROMPT:
             read = await asyncio.to_thread(read_requests, *arguments, host=who.host)
         else:
             read = read_requests(*arguments, host=who.host)
-        return lambda: self._submit_all(self.manager.room(command.room), read, who, batch="requests" in fields)
+        return lambda: self._submit_all(self.manager.room(command.room), read, who, arrival, batch="requests" in fields)
 
-    def _submit_all(self, room: Room, read: list[Submission | BatchscopeError], who: Identity, batch: bool) -> Outcome:
+    def _submit_all(
+        self, room: Room, read: list[Submission | BatchscopeError], who: Identity, arrival: float | None, batch: bool
+    ) -> Outcome:
         ids: list[str] = []
         refused: list[dict[str, Any]] = []
         for index, entry in enumerate(read):
@@ -178,7 +181,8 @@ class Commands:
                     raise entry
                 self._check_caps(room, entry, who)
                 # The index keeps prompts sent together with one seed from sharing their noise.
-                ids.extend(room.submit(entry.tokens, entry.params, prompt_text=entry.text, visitor=who.visitor, seed_index=index))
+                details = {"prompt_text": entry.text, "visitor": who.visitor, "seed_index": index, "arrival": arrival}
+                ids.extend(room.submit(entry.tokens, entry.params, **details))
             except BatchscopeError as problem:
                 if not batch:
                     raise

@@ -15,7 +15,7 @@ from engine.sampling_params import SamplingParams
 
 VERSION = 1
 OPERATIONS = {
-    "submit": ("tokens", "params", "prompt_text", "visitor", "request_id", "seed_index"),
+    "submit": ("tokens", "params", "prompt_text", "visitor", "request_id", "seed_index", "arrival"),
     "cancel": ("id",),
     "configure": ("changes",),
     "reset": (),
@@ -67,6 +67,9 @@ def _check_entry(entry: Any, where: str, before: int) -> int:
         texts = (entry.get("prompt_text", ""), entry.get("visitor") or "", entry.get("request_id") or "")
         if not all(isinstance(text, str) for text in texts) or not isinstance(entry.get("seed_index", 0), int):
             raise _refused(f"{where}: prompt_text, visitor and request_id must be texts, and seed_index a whole number.")
+        arrival = entry.get("arrival")
+        if arrival is not None and (isinstance(arrival, bool) or not isinstance(arrival, (int, float)) or not arrival >= 0):
+            raise _refused(f"{where}: arrival must be a number of seconds.")
         try:
             SamplingParams.from_dict(entry.get("params", {}))
         except BatchscopeError as problem:
@@ -102,6 +105,7 @@ class Replay:
                     visitor=entry.get("visitor"),
                     request_id=entry.get("request_id"),
                     seed_index=entry.get("seed_index", 0),
+                    arrival=entry.get("arrival"),
                 )
             elif entry["op"] == "cancel":
                 engine.cancel(entry["id"])

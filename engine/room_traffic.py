@@ -51,9 +51,10 @@ class RoomTraffic:
         if moment is not None and not engine.has_work and engine.executor.info.simulated:
             engine.executor.clock.advance_to(moment)
         self._live.intersection_update(room.visitor_of)
-        for tokens, params, text in self._traffic.due(engine.now(), engine.step_index, len(self._live)):
+        for one in self._traffic.arrivals(engine.now(), engine.step_index, len(self._live)):
             try:
-                self._live.update(room.submit(tokens, params, prompt_text=text, visitor=self._owner))
+                ids = room.submit(one.tokens, one.params, prompt_text=one.text, visitor=self._owner, arrival=one.arrival)
+                self._live.update(ids)
             except RequestRefused as problem:
                 refusal = problem.message
         return refusal

@@ -196,8 +196,9 @@ class Room:
         self.step_credit = max(0, self.step_credit - (event is not None))
         rate = self.pace or (self.limits.max_simulated_pace if self.engine.executor.info.simulated else 0.0)
         if rate:
-            # From the planned time, so that a late turn does not slow the average; but never a burst to catch up.
-            self.next_due = max(self.next_due + 1.0 / rate, now)
+            # From the planned time, so that a late turn does not slow the average; but no burst to catch up a whole turn.
+            planned = self.next_due if now - self.next_due < 1.0 / rate else now
+            self.next_due = planned + 1.0 / rate
         self._bound_journal()
 
     def _arrivals(self, traffic: RoomTraffic) -> None:
@@ -263,11 +264,12 @@ class Room:
             raise CommandRefused("room_failed", "This room's engine has failed; reset the room first.")
         return self.engine
 
-    def submit(
-        self, tokens: list[int], params: SamplingParams, *, prompt_text: str = "", visitor: str | None = None, seed_index: int = 0
-    ) -> list[str]:
-        """Queue a request (``params.n`` siblings). Raises :class:`RequestRefused` when it can never run."""
-        ids = self.need_engine().submit(tokens, params, prompt_text=prompt_text, visitor=visitor, seed_index=seed_index)
+    def submit(self, tokens: list[int], params: SamplingParams, **details: Any) -> list[str]:
+        """Queue a request (``params.n`` siblings); ``details`` are those of ``Engine.submit``.
+
+        Raises :class:`RequestRefused` when it can never run.
+        """
+        ids = self.need_engine().submit(tokens, params, **details)
         self.journal_tokens += len(tokens)
         self._bound_journal()
         if self.paused and not self.step_credit:
