@@ -27,6 +27,7 @@ run: $(APP_STAMP)
 test: $(TEST_STAMP)
 	@sh deploy/system_packages.sh chromium fonts-noto-cjk nginx openssl g++
 	@$(BIN)/python deploy/audit.py
+	@$(BIN)/python -m engine.model.default_model || true
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(PYTEST_ARGS)
 
 soak: $(TEST_STAMP)

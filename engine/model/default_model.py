@@ -95,3 +95,20 @@ def _unpack_into(source: Path, folder: Path) -> None:
     model.config._name_or_path = DEFAULT_MODEL
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def main() -> int:
+    """``python -m engine.model.default_model``: make the kept copy now, so that nobody waits for it later."""
+    notes: list[str] = []
+    try:
+        folder = dequantised_folder(print, notes)
+    except ModelUnavailable as error:
+        notes.append(error.message)
+        folder = None
+    for note in notes:
+        print(note, file=sys.stderr)
+    return 0 if folder else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
