@@ -84,14 +84,15 @@ class Engine:
         check_fits(len(tokens), params, self.cache.layout, self.config, self.executor.spec)
         now = self.now()
         made = make_requests(tokens, params, first_ordinal=self._next_ordinal, config=self.config,
-                             arrival=now if arrival is None else min(arrival, now), arrival_step=self.step_index, prompt_text=prompt_text, visitor=visitor, request_id=request_id,
-                             seed_index=seed_index)
+                             arrival=now if arrival is None else min(arrival, now), arrival_step=self.step_index,
+                             prompt_text=prompt_text, visitor=visitor, request_id=request_id, seed_index=seed_index)
         taken = next((request.id for request in made if request.id in self.requests), None)
         if taken is not None:
             raise RequestRefused("duplicate_id", f"A request named {taken[:60]!r} is already here; choose another id, or none.")
         self._next_ordinal += len(made)
+        moment = {} if arrival is None else {"arrival": arrival}
         self.note("submit", tokens=list(tokens), params=params.to_dict(), prompt_text=prompt_text, visitor=visitor,
-                   request_id=request_id, seed_index=seed_index, **({} if arrival is None else {"arrival": arrival}))
+                  request_id=request_id, seed_index=seed_index, **moment)
         for request in made:
             self.requests[request.id] = request
             self.scheduler.add(request)
