@@ -137,3 +137,22 @@ def test_a_damaged_event_is_refused(messages, damage):
     assert first_problem(event) is None
     damage(event)
     assert first_problem(event) is not None
+
+
+def test_a_run_of_the_real_model_is_valid_too(default_model):
+    from engine.executor.model import ModelExecutor
+
+    config = {"block_size": 16, "num_blocks": 32, "max_batch_tokens": 32, "use_cuda_graph": True}
+    engine = Engine(ModelExecutor(default_model), EngineConfig.from_dict(config), tokenizer=default_model.tokenizer)
+    engine.take_events()
+    messages = [engine.snapshot()]
+    engine.submit(default_model.tokenizer("The sky is blue because")["input_ids"], SamplingParams(max_new_tokens=4, logprobs=2, n=2))
+    while engine.has_work:
+        event = engine.step()
+        messages += [*engine.take_events(), *([event] if event else [])]
+    engine.configure({"max_batch_tokens": 16})
+    messages += [*engine.take_events(), engine.snapshot()]
+    engine.close()
+    for message in messages:
+        assert first_problem(message) is None, (first_problem(message), message["type"])
+    assert any("logprob" in token for message in messages for token in message.get("tokens", ()))
