@@ -19,7 +19,7 @@ import torch
 from engine.executor.base import Clock
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Job:
     """``upload`` brings the inputs over, ``compute`` does the work on the device, ``to_host`` brings its result back.
     After :meth:`Lane.finish`, ``result`` is that result and ``device`` the interval of the work on the room's clock."""
@@ -126,6 +126,7 @@ def _work(jobs: queue.SimpleQueue) -> None:
         run, done = item
         run()
         done.set()
+        del item, run, done        # or the last job, and all it refers to, would live until the next one
 
 
 class CudaLane(Lane):

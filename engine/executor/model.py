@@ -166,13 +166,15 @@ class ModelExecutor(Executor):
         return step
 
     def collect(self, handle: LaunchedStep) -> StepResult:
-        self._lane.finish(handle.job)
+        # The job's functions refer to the step, so without this a step's buffers would wait for the cycle collector.
+        job, handle.job = handle.job, None
+        self._lane.finish(job)
         if self._previous is handle:
             self._previous = None
-        sampled = handle.job.result
+        sampled = job.result
         return StepResult(
             step=handle.plan.step, tokens=sampled.tokens.tolist(), logprobs=logprobs_of(sampled, handle.sampling),
-            prepare=handle.prepare, device=handle.job.device, graph=handle.report, swap_bytes=handle.swap_bytes,
+            prepare=handle.prepare, device=job.device, graph=handle.report, swap_bytes=handle.swap_bytes,
             details={"forward": self._forward.name})
 
     def _prepare(self, plan: StepPlan) -> LaunchedStep:

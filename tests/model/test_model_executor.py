@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -179,6 +181,26 @@ def test_what_fails_in_the_worker_is_raised_where_it_is_collected_and_the_worker
     executor._forward = forward
     assert len(executor.collect(executor.launch(StepPlan(2, [Slice(request, 0, 3, PREFILL, True)]))).tokens) == 1
     executor.close()
+
+
+def test_a_collected_step_is_gone_at_once():
+    """Nothing of it waits for the garbage collector, and no step keeps the one before it alive."""
+    executor, layout = make_executor(config=ASYNC)
+    request, seen = one_request([5, 6, 7], layout), []
+    gc.disable()
+    try:
+        handle = executor.launch(StepPlan(1, [Slice(request, 0, 3, PREFILL, True)]))
+        for step in range(2, 6):
+            following = executor.launch(StepPlan(step, [Slice(request, len(request.tokens), 1, DECODE, True)]))
+            seen.append(weakref.ref(handle.job))
+            request.tokens += executor.collect(handle).tokens
+            handle = following
+        del following
+        assert [reference() for reference in seen] == [None] * 4
+    finally:
+        gc.enable()
+        executor.collect(handle)
+        executor.close()
 
 
 def test_one_new_token_with_async_makes_no_useless_step():
