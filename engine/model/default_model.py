@@ -6,6 +6,7 @@ takes a quarter of a minute, so the result is kept in the cache directory as an 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,12 @@ def dequantised_folder(progress: Progress, notes: list[str]) -> Path | None:
         return None
 
 
+def bars_only_on_a_terminal() -> None:
+    """Keep moving progress bars out of log files. To be called before tqdm is imported, which reads the setting once."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
+
+
 def load_gguf(path: Path, dtype: Any, **model_arguments: Any) -> tuple[Any, Any]:
     """Model and tokenizer from a GGUF file, its weights unpacked to ``dtype``."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -100,6 +107,7 @@ def _unpack_into(source: Path, folder: Path) -> None:
 def main() -> int:
     """``python -m engine.model.default_model``: make the kept copy now, so that nobody waits for it later."""
     notes: list[str] = []
+    bars_only_on_a_terminal()
     try:
         folder = dequantised_folder(print, notes)
     except ModelUnavailable as error:

