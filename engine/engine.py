@@ -193,15 +193,17 @@ class Engine:
     def _commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Give every sampled token to its request, complete blocks to the prefix cache, and end who is done."""
         sampled = iter(zip(result.tokens, result.logprobs))
-        for piece in plan.slices:
-            request = piece.request
-            if piece.samples:
+        appended = 0
+        for request, _, _, _, samples in plan.slices:
+            if samples:
                 token, logprobs = next(sampled)
                 request.in_flight -= 1
                 if not request.ended:       # cancelled, or stopped one token earlier while this step was in flight
                     self._append(request, token, logprobs, now)
+                    appended += 1
             if not request.ended:
                 self.cache.register_complete_blocks(request)
+        self.recorder.count("output_tokens", appended)
         self._release_finished_static_batch(now)
 
     def _append(self, request: Request, token: int, logprobs: Any, now: float) -> None:

@@ -69,7 +69,6 @@ class Recorder:
 
     def token(self, request: Request, token: int, text: str,
               logprobs: tuple[float, list[tuple[int, float]]] | None) -> None:
-        self.count("output_tokens")
         if self.enabled:
             record: dict[str, Any] = {"id": request.id, "token": token, "text": text}
             if logprobs is not None:

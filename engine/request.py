@@ -17,9 +17,6 @@ class RequestState(str, Enum):
     FAILED = "failed"
 
 
-ENDED = frozenset({RequestState.FINISHED, RequestState.CANCELLED, RequestState.FAILED})
-
-
 @dataclass(slots=True, eq=False)
 class Request:
     """A prompt on its way through the engine.
@@ -95,4 +92,4 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED
+        return self.finished is not None        # set in the one place where a request ends, with its terminal state
