@@ -118,7 +118,6 @@ def _measured(name: str, messages: list[str], limits: dict[str, float]) -> Run:
     decoded = [json.loads(text) for text in messages]
     start = max(index for index, message in enumerate(decoded) if message["type"] == "snapshot")
     snapshot, events = decoded[start], decoded[start + 1:]
-    if snapshot["state"].get("type") == "snapshot": snapshot = snapshot["state"]   # TEMP
     state = json.loads(json.dumps(snapshot["state"]))
     measure = Measure(limits)
     for event in events:

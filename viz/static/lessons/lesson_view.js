@@ -26,8 +26,8 @@ export class LessonView {
       <nav class="bs-lesson-nav" data-t-label="lessons.steps"><button type="button" class="bs-button" data-go="back">‹ <span data-t="lessons.previous"></span></button>
       <span class="bs-soft" data-place></span><button type="button" class="bs-button bs-primary" data-go="next"><span data-t="lessons.next"></span> ›</button></nav>
       <p class="bs-soft bs-small" data-hint></p>
-      <footer class="bs-button-row"><button type="button" class="bs-button" data-go="previous-lesson"></button><button type="button" class="bs-button" data-go="next-lesson"></button>
-      <a class="bs-button" data-handout target="_blank" rel="noopener" data-t="lessons.handout"></a><button type="button" class="bs-button" data-go="restart" data-t="lessons.restart"></button></footer>
+      <div class="bs-lesson-foot"><button type="button" class="bs-button" data-go="previous-lesson"></button><button type="button" class="bs-button" data-go="next-lesson"></button>
+      <a class="bs-button" data-handout target="_blank" rel="noopener" data-t="lessons.handout"></a><button type="button" class="bs-button" data-go="restart" data-t="lessons.restart"></button></div>
       </article><section class="bs-lesson-stage" data-t-label="lessons.stage"></section></div>`;
     this.holder = root.querySelector("[data-sections]");
     this.stage = new Stage(root.querySelector(".bs-lesson-stage"), this.app, lesson, this.recording);
@@ -67,6 +67,7 @@ export class LessonView {
     const { step, root } = this.sections[index];
     for (const section of this.sections) section.root.dataset.current = String(section.root === root);
     if (this.recording.runs[step.run]) await this.stage.show(step.run);
+    this.stage.prepare(step);
     this.stage.point(step.points_at);
     const saved = this.progress.of(lesson.name);
     this.progress.set(lesson.name, { step: Math.max(saved.step, index) });
@@ -95,8 +96,8 @@ export class LessonView {
         onAnswer: (value) => { this.progress.answer(lesson.name, step.id, value); this.classLink.vote(lesson.name, step.id, value); this.#ranOn(); },
       });
       section.question.setPoll(this.classLink.poll(lesson.name, step.id));
-      if (this.classLink.host) {
-        const reveal = Object.assign(document.createElement("button"), { type: "button", className: "bs-button", textContent: t("lessons.reveal") });
+      if (this.classLink.host) {      // shown while the host leads
+        const reveal = Object.assign(document.createElement("button"), { type: "button", className: "bs-button bs-lesson-reveal", textContent: t("lessons.reveal") });
         reveal.dataset.go = "reveal";
         root.append(reveal);
       }
@@ -140,6 +141,12 @@ export class LessonView {
     this.#draw();
   }
 
+  // The class has begun, moved or ended.
+  refresh() {
+    for (const section of this.sections) section.question?.refresh();
+    if (this.sections.length) this.#draw();
+  }
+
   #draw() {
     const { t, root } = this;
     const section = this.sections[this.current];
@@ -152,6 +159,7 @@ export class LessonView {
     root.querySelector('[data-go="back"]').disabled = this.current === 0;
     root.querySelector("[data-hint]").textContent = last ? (section.challenge?.reached ? t("lessons.finished") : "") : there ? t("lessons.go_on") : t(`lessons.waits.${section.step.kind}`);
     root.dataset.there = String(there);
+    root.dataset.leading = String(this.classLink.leading);
   }
 
   async #act(go) {

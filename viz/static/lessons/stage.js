@@ -69,7 +69,16 @@ export class Stage extends EventTarget {
     this.point(this.pointed);
   }
 
+  // A prediction shows where the run begins; a run stops where its text has something to say, and goes on when played again.
+  prepare(step) {
+    if (!this.transport) return;
+    this.pauseAt = step.kind === "run" && step.to_step ? step.to_step : null;
+    if (step.kind === "prediction" && this.store.index === this.store.first) this.store.seekStep(step.to_step ?? 0);
+    if (step.from_step !== undefined && this.store.state.step < step.from_step) this.store.seekStep(step.from_step);
+  }
+
   #changed() {
+    if (this.pauseAt && this.transport?.playing && this.store.state.step >= this.pauseAt) { this.transport.pause(); this.pauseAt = null; }
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
       const read = this.root.querySelector("[data-live-step]");
