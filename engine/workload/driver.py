@@ -24,7 +24,7 @@ class DueRequest(NamedTuple):
 class Traffic:
     """The requests of a workload, handed out when they are due; who submits them is the caller's business.
 
-    The first call of :meth:`due` starts the workload's clock. A closed loop reacts to answers: whenever fewer of the
+    The first call of :meth:`arrivals` starts the workload's clock. A closed loop reacts to answers: whenever fewer of the
     workload's requests are alive than before, that many users think, and then send their next one.
     """
 
@@ -63,10 +63,6 @@ class Traffic:
         if self._waiting and self._ready:
             moments.append(self._ready[0])
         return self._start[0] + min(moments) if moments else None
-
-    def due(self, now: float, step: int, live: int) -> list[tuple[list[int], SamplingParams, str]]:
-        """:meth:`arrivals` for callers to whom a request arrives when they submit it: (prompt tokens, parameters, text)."""
-        return [(one.tokens, one.params, one.text) for one in self.arrivals(now, step, live)]
 
     def arrivals(self, now: float, step: int, live: int) -> list[DueRequest]:
         """What arrives by ``now`` and by ``step``, in order of arrival.

@@ -106,53 +106,53 @@ def test_a_workload_of_absurd_size_is_refused_before_it_is_built():
 
 def test_open_arrivals_are_handed_out_at_their_time_and_once():
     traffic = Traffic(workload(num_requests=5, arrivals={"kind": "bursts", "size": 2, "interval": 1.0}), 100)
-    counts = [len(traffic.due(now, 0, 0)) for now in (10.0, 10.5, 10.5, 11.0, 11.9)]
+    counts = [len(traffic.arrivals(now, 0, 0)) for now in (10.0, 10.5, 10.5, 11.0, 11.9)]
     assert counts == [2, 0, 0, 2, 0]
     assert traffic.next_time() == 12.0 and not traffic.done
-    assert len(traffic.due(traffic.next_time(), 0, 0)) == 1 and traffic.done and traffic.next_time() is None
+    assert len(traffic.arrivals(traffic.next_time(), 0, 0)) == 1 and traffic.done and traffic.next_time() is None
 
 
 def test_a_closed_loop_keeps_its_users_busy_and_lets_them_think():
     traffic = Traffic(workload(num_requests=7, arrivals={"kind": "closed", "users": 3, "think": 2.0}), 100)
-    assert len(traffic.due(0.0, 0, 0)) == 3
-    assert len(traffic.due(1.0, 5, 3)) == 0
-    assert len(traffic.due(2.0, 9, 1)) == 0          # two answered, they think
+    assert len(traffic.arrivals(0.0, 0, 0)) == 3
+    assert len(traffic.arrivals(1.0, 5, 3)) == 0
+    assert len(traffic.arrivals(2.0, 9, 1)) == 0          # two answered, they think
     assert traffic.next_time() == 4.0
-    assert len(traffic.due(4.0, 12, 1)) == 2
-    assert len(traffic.due(5.0, 13, 0)) == 0
-    assert len(traffic.due(7.0, 14, 0)) == 2 and traffic.done
+    assert len(traffic.arrivals(4.0, 12, 1)) == 2
+    assert len(traffic.arrivals(5.0, 13, 0)) == 0
+    assert len(traffic.arrivals(7.0, 14, 0)) == 2 and traffic.done
 
 
 def test_siblings_of_one_prompt_are_one_answer_to_a_user():
     traffic = Traffic(workload(num_requests=4, arrivals={"kind": "closed", "users": 1}, params={"n": 3}), 100)
-    assert len(traffic.due(0.0, 0, 0)) == 1
-    assert len(traffic.due(1.0, 1, 3)) == len(traffic.due(2.0, 2, 1)) == 0
-    assert len(traffic.due(3.0, 3, 0)) == 1
+    assert len(traffic.arrivals(0.0, 0, 0)) == 1
+    assert len(traffic.arrivals(1.0, 1, 3)) == len(traffic.arrivals(2.0, 2, 1)) == 0
+    assert len(traffic.arrivals(3.0, 3, 0)) == 1
 
 
 def test_requests_by_step_come_at_their_step_or_when_nothing_runs():
     traffic = Traffic(workload(items=[{"at_step": 0, "prompt": 3}, {"at_step": 4, "prompt": 3}, {"at_step": 99, "prompt": 3}]), 100)
-    assert len(traffic.due(0.0, 10, 0)) == 1
-    assert len(traffic.due(0.0, 13, 1)) == 0
-    assert len(traffic.due(0.0, 14, 1)) == 1
-    assert len(traffic.due(0.0, 15, 0)) == 1 and traffic.done
+    assert len(traffic.arrivals(0.0, 10, 0)) == 1
+    assert len(traffic.arrivals(0.0, 13, 1)) == 0
+    assert len(traffic.arrivals(0.0, 14, 1)) == 1
+    assert len(traffic.arrivals(0.0, 15, 0)) == 1 and traffic.done
 
 
 def test_a_stopped_workload_hands_out_nothing_more():
     traffic = Traffic(workload(num_requests=9, arrivals={"kind": "poisson", "rate": 1}), 100)
-    traffic.due(0.0, 0, 0)
+    traffic.arrivals(0.0, 0, 0)
     traffic.stop()
-    assert traffic.done and traffic.due(1e9, 0, 0) == [] and traffic.next_time() is None
+    assert traffic.done and traffic.arrivals(1e9, 0, 0) == [] and traffic.next_time() is None
 
 
 def test_prompts_have_their_length_share_their_prefix_and_avoid_control_tokens():
     made = workload(num_requests=30, prompt_length={"kind": "uniform", "low": 1, "high": 9}, shared_prefix={"tokens": 40, "groups": 2})
     traffic = Traffic(made, 50, avoid=(7,))
-    handed = traffic.due(0.0, 0, 0)
-    assert [len(tokens) for tokens, _, _ in handed] == [one.prompt_length for one in made.plan()]
-    assert {tuple(tokens[:40]) for tokens, _, _ in handed}.__len__() == 2
-    assert all(3 <= token < 50 and token != 7 for tokens, _, _ in handed for token in tokens)
-    assert all(params.ignore_eos for _, params, _ in handed)
+    handed = traffic.arrivals(0.0, 0, 0)
+    assert [len(tokens) for tokens, *_ in handed] == [one.prompt_length for one in made.plan()]
+    assert {tuple(tokens[:40]) for tokens, *_ in handed}.__len__() == 2
+    assert all(3 <= token < 50 and token != 7 for tokens, *_ in handed for token in tokens)
+    assert all(params.ignore_eos for _, params, *_ in handed)
 
 
 class Words:
@@ -176,14 +176,14 @@ class Words:
 
 def test_with_a_tokenizer_prompts_are_sentences_of_exactly_that_length():
     traffic = Traffic(workload(num_requests=5, prompt_length=33), 5000, Words())
-    handed = traffic.due(0.0, 0, 0)
-    assert all(len(tokens) == 33 and len(text.split()) == 33 for tokens, _, text in handed)
-    assert len({text for _, _, text in handed}) == 5
+    handed = traffic.arrivals(0.0, 0, 0)
+    assert all(len(tokens) == 33 and len(text.split()) == 33 for tokens, _, text, _ in handed)
+    assert len({text for _, _, text, _ in handed}) == 5
 
 
 def test_questions_stand_as_they_are_and_may_end_by_themselves():
-    handed = Traffic(workload(num_requests=3, content="questions"), 5000, Words()).due(0.0, 0, 0)
-    assert all(text[-1] in "?." and not params.ignore_eos for _, params, text in handed)
+    handed = Traffic(workload(num_requests=3, content="questions"), 5000, Words()).arrivals(0.0, 0, 0)
+    assert all(text[-1] in "?." and not params.ignore_eos for _, params, text, _ in handed)
 
 
 def test_words_without_a_tokenizer_are_refused_not_faked():
