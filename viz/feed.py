@@ -34,6 +34,7 @@ class Feed:
         self.description: dict[str, Any] = {}  # as the engine described the room, to create it again after a restart
         self.owner: str | None = None
         self.ready = False  # a snapshot has come from the engine that runs now
+        self.mode = "ready"  # what the room was doing before the engine was lost
         self.restoring = False  # a new engine runs, and our requests are not all queued again yet
         self._tainted = False  # holds an event of our own, which the engine never numbered
         self._snapshot: tuple[int, str, str] | None = None
@@ -74,6 +75,8 @@ class Feed:
             "time": self.state["time"],
             "engine": engine,
         }
+        if self.state["engine"].get("status") in ("ready", "paused"):
+            self.mode = self.state["engine"]["status"]
         self.state["seq"] += 1
         self.state["engine"] = {**self.state["engine"], **engine}
         self._tainted, self.ready = True, False

@@ -16,13 +16,14 @@ from engine import protocol
 from engine.client import ConnectionLost, EngineClient
 from engine.errors import BatchscopeError, CommandRefused
 from viz.feed import Feed
+from viz.restore import Restorer
 
 log = logging.getLogger("batchscope.hub")
 
 MAIN = "main"
 LINGER = 30.0  # seconds a room is followed after its last viewer has left
 RETRY_WAIT = (0.2, 5.0)  # first and longest pause between two attempts to reach the engine
-READY_TIMEOUT = 300.0  # for the model to load again after a restart
+ENDPOINT_PATIENCE = 2.0  # seconds without an engine process after which its last words are shown
 
 
 class EngineSource(Protocol):
@@ -46,6 +47,7 @@ class Hub:
         self.feeds: dict[str, Feed] = {MAIN: Feed(MAIN)}
         self.viewers: set[Any] = set()
         self.connected = False
+        self.restorer = Restorer(self._restored, self._drop)
         self.on_restored: list[Callable[[str, dict[str, str]], None]] = []
         self._task: asyncio.Task | None = None
         self._lingering: dict[str, asyncio.TimerHandle] = {}
@@ -72,7 +74,7 @@ class Hub:
     async def _stay_connected(self) -> None:
         wait = RETRY_WAIT[0]
         while True:
-            url, token = await self.source.endpoint()
+            url, token = await self._endpoint()
             client = EngineClient(url, token=token, on_event=self._received, on_other=self._other)
             try:
                 await client.connect()
@@ -81,6 +83,7 @@ class Hub:
                 await client.closed.wait()
             except (ConnectionLost, BatchscopeError) as problem:
                 log.warning("no connection to the engine: %s", problem)
+                self._say_down(str(problem))
             except Exception:  # the hub must outlive whatever happens here
                 log.exception("following the engine failed")
             finally:
@@ -89,99 +92,48 @@ class Hub:
             if self.connected:
                 self.connected = False
                 await asyncio.sleep(0.1)  # the supervisor learns a moment later how the process ended
-                self._engine_lost()
+                count = sum(len(feed.unfinished.requests) for feed in self.feeds.values())
+                note = f" {count} unfinished {'request' if count == 1 else 'requests'} will be queued again." if count else ""
+                self._say_down(
+                    (self.source.last_words or "The connection to the engine was lost.") + " It is being started again." + note
+                )
             await asyncio.sleep(wait)
             wait = min(RETRY_WAIT[1], wait * 2)
+
+    async def _endpoint(self) -> tuple[str, str | None]:
+        """Where the engine listens; while there is none, the viewers are told why."""
+        waiting = asyncio.create_task(self.source.endpoint())
+        while not waiting.done():
+            await asyncio.wait({waiting}, timeout=ENDPOINT_PATIENCE)
+            if not waiting.done() and self.source.last_words:
+                self._say_down(f"{self.source.last_words} It is being started again.")
+        return waiting.result()
+
+    def _say_down(self, sentence: str) -> None:
+        for feed in self.feeds.values():
+            if feed.state["engine"].get("message") != sentence:
+                feed.interject({"status": "failed", "message": sentence})
 
     async def _attached(self, client: EngineClient) -> None:
         restarted = bool(self.instance) and client.hello["instance"] != self.instance
         self.client, self.instance, self.connected = client, client.hello["instance"], True
-        interrupted = {room: list(feed.unfinished.requests.values()) for room, feed in self.feeds.items()} if restarted else {}
-        before = {room: feed.state for room, feed in self.feeds.items()}
-        for feed in self.feeds.values():
-            feed.restoring = restarted
+        if restarted:
+            self.restorer.collect(self.feeds)
         await client.subscribe(MAIN)
         if not restarted:
             for room in [room for room in self.feeds if room != MAIN]:
                 await self._follow_again(room)
-            return
-        self._spawn(self._restore(client, before, interrupted))
+        if self.restorer.pending:
+            self._spawn(self.restorer.run(client, self.feeds))
 
-    def _engine_lost(self) -> None:
-        why = self.source.last_words or "The connection to the engine was lost."
-        count = sum(len(feed.unfinished.requests) for feed in self.feeds.values())
-        note = f" {count} unfinished {'request' if count == 1 else 'requests'} will be queued again." if count else ""
-        for feed in self.feeds.values():
-            feed.interject({"status": "failed", "message": f"{why} It is being started again.{note}"})
-
-    # --- after a restart of the engine ----------------------------------------------------------------------------------
-
-    async def _restore(self, client: EngineClient, before: dict[str, dict[str, Any]], interrupted: dict[str, list[Any]]) -> None:
-        """Bring rooms, configs and unfinished requests back into a new engine process."""
-        if not await self._until_ready(client):
-            return
-        for room in list(before):
-            try:
-                await self._restore_room(client, room, before[room], interrupted.get(room, []))
-            except CommandRefused as problem:
-                log.warning("room %s could not be restored: %s", room, problem.message)
-                self._drop(room, problem.message)
-            except ConnectionLost:
-                return
-            except Exception:  # one room's trouble must not cost the others their requests
-                log.exception("room %s could not be restored", room)
-                self._drop(room, "The room was lost when the engine was started again.")
-
-    async def _until_ready(self, client: EngineClient) -> bool:
-        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
-        while client.state(MAIN)["layout"] is None:
-            if client.closed.is_set() or asyncio.get_running_loop().time() > deadline:
-                return False
-            await asyncio.sleep(0.05)
-        return True
-
-    async def _restore_room(self, client: EngineClient, room: str, old: dict[str, Any], interrupted: list[Any]) -> None:
-        feed = self.feeds[room]
-        host = {"role": protocol.HOST}
-        config = old.get("config")
-        if room != MAIN:
-            about = feed.description
-            behalf = {"role": protocol.HOST, "visitor": feed.owner} if feed.owner else host
-            await client.command(
-                "create_room",
-                on_behalf=behalf,
-                name=room,
-                title=about.get("title", ""),
-                public=about.get("public", False),
-                device=about.get("device"),
-                model=about.get("model"),
-                **({"config": config} if config else {}),
-            )
-            await client.subscribe(room)
-        elif config is not None and client.state(MAIN)["config"] != config:
-            await client.command("configure", on_behalf=host, room=room, changes=config)
-        if old["engine"].get("pace"):
-            await client.command("pace", on_behalf=host, room=room, steps_per_second=old["engine"]["pace"])
-        renamed, lost = {}, []
-        for request in interrupted:
-            try:
-                result = await client.command(
-                    "submit",
-                    on_behalf={"role": protocol.HOST, "visitor": request.visitor or "restored"},
-                    room=room,
-                    **request.submission(),
-                )
-                renamed[request.id] = result["ids"][0]
-            except CommandRefused as problem:
-                lost.append({"id": request.id, "message": problem.message})
-        message = {"type": "restored", "room": room, "renamed": renamed, "lost": lost}
+    def _restored(self, feed: Feed, renamed: dict[str, str], lost: list[dict[str, str]]) -> None:
+        message = {"type": "restored", "room": feed.room, "renamed": renamed, "lost": lost}
         for viewer in feed.viewers:
             viewer.answer(protocol.encode(message))
         for listener in list(feed.listeners):
             listener(message)
-        feed.restoring = False
         for tell in self.on_restored:
-            tell(room, renamed)
+            tell(feed.room, renamed)
 
     # --- from the engine ------------------------------------------------------------------------------------------------
 
@@ -271,6 +223,13 @@ class Hub:
 
     async def command(self, name: str, /, *, role: str, visitor: str, **fields: Any) -> Any:
         """Forward a command. Raises :class:`CommandRefused`."""
+        feed = self.feeds.get(fields.get("room", MAIN))
+        if name == "submit" and feed is not None and feed.restoring:
+            # Names of requests are in flux until the interrupted ones are back.
+            raise CommandRefused(
+                "engine_down",
+                "The engine has just been started again and picks up the interrupted requests; try again in a moment.",
+            )
         try:
             return await self._client().command(name, on_behalf={"role": role, "visitor": visitor}, **fields)
         except ConnectionLost:

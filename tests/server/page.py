@@ -94,7 +94,7 @@ class Page:
             time.sleep(0.05)
 
     def until_ready(self) -> Page:
-        self.until(lambda health: health["ready"], "the engine")
+        self.until(lambda health: health["ready"], "the engine", 240.0)
         return self
 
     @property

@@ -246,3 +246,49 @@ async def test_the_page_process_restarts_and_browsers_resume_on_the_remote_engin
                 assert [request["state"] for request in state["requests"].values()] == ["decoding"]
         finally:
             await asyncio.to_thread(second.stop)
+
+
+@pytest.mark.slow
+async def test_the_real_models_answer_is_the_same_across_a_kill():
+    with running("--dtype", "float32", device="model", pace=12.0) as page:
+        async with (
+            openai.AsyncOpenAI(base_url=f"{page.url}/v1", api_key="none", max_retries=0, timeout=200) as client,
+            browser(page) as viewer,
+        ):
+            ask = {
+                "model": "any",
+                "messages": [{"role": "user", "content": "Name five rivers."}],
+                "max_tokens": 32,
+                "temperature": 0,
+            }
+            answer = asyncio.create_task(client.chat.completions.create(**ask))
+            for _ in range(8):
+                await next_event(viewer, lambda message: message.get("tokens"), 60)
+            os.kill(page.engine_pid, signal.SIGKILL)
+            disturbed = (await asyncio.wait_for(answer, 180)).choices[0].message.content
+            undisturbed = (await client.chat.completions.create(**ask)).choices[0].message.content
+            assert len(disturbed) > 40 and disturbed == undisturbed
+
+
+async def test_an_engine_killed_again_while_it_is_brought_back_loses_nothing():
+    with running(pace=40.0) as page:
+        async with browser(page, host=True) as host:
+            state = (await next_event(host, lambda message: message["type"] == "snapshot"))["state"]
+            work = [{"prompt": f"request {n}", "params": {"max_new_tokens": 60, "ignore_eos": True}} for n in range(12)]
+            ids = (await host.ok("submit", requests=work))["ids"]
+            await follow(host, state, lambda now: sum(request["outputs"] for request in now["requests"].values()) > 30)
+            await host.ok("pause")
+            for _ in range(3):
+                pid = page.engine_pid
+                os.kill(pid, signal.SIGKILL)
+                health = await asyncio.to_thread(
+                    page.until,
+                    lambda one, pid=pid: one["engine"]["pid"] not in (None, pid) and one["engine"]["connected"],
+                    "a new engine",
+                )
+                assert health["engine"]["restarts"] > 0
+            restored = await next_event(host, lambda message: message["type"] == "restored", 60)
+            assert not restored["lost"] and sorted(restored["renamed"]) == sorted(ids)
+            fresh = (await host.ok("snapshot"))["state"]
+            assert fresh["engine"]["status"] == "paused", "a pause survives too"
+            assert len(fresh["requests"]) == 12 and {request["state"] for request in fresh["requests"].values()} == {"pending"}
