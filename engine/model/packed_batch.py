@@ -6,8 +6,8 @@ The query tokens of all requests lie in one row, without gaps:
     rows       0    1    2    3             4              R = num_rows
     query_starts = 0 1 2 3 7 9
 
-Decode rows (one query token each) come first, then rows of a prefill slice. ``order`` of the executor maps rows back to
-the slices of the plan. Where shapes are padded (graphs), padding rows are decode rows behind the real ones: they read the
+Decode rows (one query token each) come first, then rows of a prefill slice, each in the order of the plan; results are in
+the order of the plan altogether. Where shapes are padded (graphs), padding rows are decode rows behind the real ones: they read the
 block ``layout.padding_read`` and write to ``layout.padding_write``, never to a real slot.
 """
 
