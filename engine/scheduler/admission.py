@@ -22,10 +22,10 @@ def promised_blocks(scheduler: Scheduler) -> int:
                for request in scheduler.active.values() if request.state is RequestState.PREFILLING)
 
 
-def refusal(scheduler: Scheduler, request: Request, prefix: list[int], fork: bool) -> tuple[Reason, int, int, int] | None:
-    """Why ``request`` may not start now, as (reason, need, have, limit); ``None`` when it may.
+def closed_door(scheduler: Scheduler) -> tuple[Reason, int, int, int] | None:
+    """Why nobody may start now, whoever it is, as (reason, need, have, limit); ``None`` when somebody may.
 
-    ``prefix`` are blocks that already hold its start; ``fork`` tells that its sibling's cache can be shared.
+    Asked first, so that a request that waits at a closed door is not looked up in the prefix cache at every step.
     """
     cache, config = scheduler.cache, scheduler.config
     if len(scheduler.active) >= config.max_requests_per_batch:
@@ -35,13 +35,22 @@ def refusal(scheduler: Scheduler, request: Request, prefix: list[int], fork: boo
     margin = math.ceil(config.effective_safety_margin * cache.layout.num_blocks) if scheduler.active else 0
     if free < margin:
         return Reason.SAFETY_MARGIN, margin, free, margin
+    return None
+
+
+def refusal(scheduler: Scheduler, request: Request, prefix: list[int], fork: bool) -> tuple[Reason, int, int, int] | None:
+    """Why ``request`` may not start now although the door is open, as (reason, need, have, limit); ``None`` when it may.
+
+    ``prefix`` are blocks that already hold its start; ``fork`` tells that its sibling's cache can be shared.
+    """
+    cache = scheduler.cache
     # The whole known length must fit beside what is promised to prompts already admitted, or long prompts that are
     # admitted slice by slice push each other out again (the admit-preempt loop).
     if fork:
         need = len(cache.layout.groups)         # the shared tail, copied on its first write
     else:
         need = cache.layout.blocks_needed(request.total_tokens) - cache.owned_among(prefix)
-    have = free - promised_blocks(scheduler)
+    have = cache.num_free - promised_blocks(scheduler)
     if need > have:
         return Reason.NO_FREE_BLOCK, need, have, cache.layout.num_blocks
     return None

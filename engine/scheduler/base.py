@@ -204,6 +204,10 @@ class Scheduler(ABC):
         if budget.tokens <= 0:
             refuse(request, Reason.TOKEN_BUDGET, request.remaining_tokens, 0, budget.max_tokens)
             return False
+        no = admission.closed_door(self)
+        if no is not None:
+            refuse(request, *no)
+            return False
         parent = self.requests.get(request.parent) if request.parent else None
         fork = (parent is not None and not request.offloaded and request.num_output_tokens == 0
                 and cache.can_fork(parent, request.num_prompt_tokens))
