@@ -137,23 +137,22 @@ export default class Blocks {
       pen.globalAlpha = dim ? 0.3 : 1;
       const filled = levels === 1 ? inner : (inner * level) / levels;
       if (filled > 0) box(pen, x, y, inner, cell, filled);
-      if (cell >= this.options.label_from) this.#label(pen, x, y, inner, owner, table.sharers[block], colors);
+      if (cell >= this.options.label_from) this.#label(pen, x, y, inner, owner, table.sharers[block], level / levels, colors);
       else if (table.sharers[block] > 1 && cell >= 6) { pen.fillStyle = colors.surface; pen.fillRect(x + inner / 2 - 1, y + 1, 2, inner - 2); }
     }
     pen.globalAlpha = 1;
   }
 
-  #label(pen, x, y, inner, owner, sharers, colors) {
+  // The number stands dark on the pale rest of a block, light on the filled part, whichever is under its middle.
+  #label(pen, x, y, inner, owner, sharers, filled, colors) {
     const request = this.byOrdinal.get(owner);
     if (!request) return;
     pen.textAlign = 'center';
     pen.textBaseline = 'middle';
     const text = sharers > 1 ? `×${sharers}` : inner >= 18 ? this.context.palette.label(request).replace(/^\D+/, '') : this.context.palette.mark(owner);
     pen.font = `700 ${Math.min(12, Math.max(9, inner * 0.46))}px ${colors.font}`;
-    pen.lineWidth = 3;
-    pen.strokeStyle = this.context.palette.color(owner);
-    pen.strokeText(text, x + inner / 2, y + inner / 2 + 0.5);
-    pen.fillStyle = colors.surface;
+    pen.fillStyle = filled >= 0.62 ? colors.surface : colors.text;
+    if (filled > 0.3 && filled < 0.8) { pen.lineWidth = 2.5; pen.strokeStyle = filled >= 0.62 ? this.context.palette.color(owner) : colors.surface; pen.strokeText(text, x + inner / 2, y + inner / 2 + 0.5); }
     pen.fillText(text, x + inner / 2, y + inner / 2 + 0.5);
     pen.textAlign = 'left';
     pen.textBaseline = 'alphabetic';

@@ -71,6 +71,7 @@ export default class Composition {
     for (const [name, value] of Object.entries(values)) {
       if (this.shown[name] === value) continue;
       this.shown[name] = value;
+      if (name === 'padding') this.figures[name].parentElement.dataset.zero = String(value === 0);
       this.figures[name].textContent = typeof value === 'number' ? this.context.number(value) : value;
     }
   }

@@ -13,12 +13,12 @@ export default class Waiting {
 
   update(view) {
     const { state } = view;
-    const { refused, behind, behind_count: behindCount } = state.waiting;
+    const { refused, behind, behindCount } = this.#stillWaiting(state);
     const key = JSON.stringify([refused, behind, behindCount, this.context.t.language()]);
     if (key === this.shown) return;
     this.shown = key;
     this.context.note(refused.length + behindCount > 0 ? this.context.number(refused.length + behindCount) : '');
-    const rows = refused.filter((item) => state.requests[item.id]).slice(0, this.options.most).map((item) => this.#row(item, state));
+    const rows = refused.slice(0, this.options.most).map((item) => this.#row(item, state));
     if (behindCount > 0) rows.push(this.#line(this.context.t('panel.waiting.behind', {
       count: this.context.number(behindCount), id: state.requests[behind] ? this.context.palette.label(state.requests[behind]) : '',
     }), 'head_of_line'));
@@ -30,6 +30,13 @@ export default class Waiting {
     }
     this.list.replaceChildren(...rows);
     this.highlight(this.context.highlighted());
+  }
+
+  // The list is the scheduler's at its last step; who was cancelled since then waits no more.
+  #stillWaiting(state) {
+    const waits = (id) => state.requests[id]?.finished === null;
+    const { refused, behind, behind_count: behindCount } = state.waiting;
+    return { refused: refused.filter((item) => waits(item.id)), behind, behindCount: behind && waits(behind) ? behindCount : 0 };
   }
 
   #row(item, state) {
@@ -70,7 +77,7 @@ export default class Waiting {
   restyle() { this.shown = ''; }
 
   describe(view) {
-    const { refused, behind_count: behindCount } = view.state.waiting;
+    const { refused, behindCount } = this.#stillWaiting(view.state);
     if (!refused.length) return this.context.t('panel.waiting.empty');
     const first = refused[0];
     return this.context.t('panel.waiting.describe', {
