@@ -204,7 +204,7 @@ def test_the_offline_file_replays_by_double_click_and_asks_nobody(browser, tmp_p
     page.keyboard.press("Shift+ArrowRight")
     assert page.evaluate("window.batchscopeOffline.replay.store.state.step") == 10
     page.get_by_role("button", name="한국어").click()
-    assert "기록" in page.inner_text(".bs-replay-mark")
+    assert "녹화" in page.inner_text(".bs-replay-mark")
     context.close()
     assert faults == []
 

@@ -31,7 +31,9 @@ export class CompareForm {
     this.device.addEventListener('change', () => this.#drawDevice());
     find('start').addEventListener('click', () => this.onStart(this.setup()));
     document.addEventListener('bs:catalog', () => this.relabel());
-    this.#drawKnobs([{}, { scheduler_type: 'static' }]);
+    const now = app.store.head.config ?? {};
+    const live = Object.fromEntries(MAIN_KNOBS.filter((name) => name in now).map((name) => [name, now[name]]));
+    this.#drawKnobs([{ ...live, scheduler_type: 'static' }, live]);
     this.relabel();
     if (!app.catalog) app.command('catalog').then((catalog) => { app.catalog = catalog; this.relabel(); }).catch(() => {});
   }
