@@ -228,7 +228,12 @@ class Commands:
     # --- host only ------------------------------------------------------------------------------------------------------
 
     async def _configure(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
-        return lambda: (self._host_room(command, who).configure(command.fields["changes"]), [], None)
+        def job() -> Outcome:
+            room, changes = self._host_room(command, who), command.fields["changes"]
+            self.manager.check_memory(room, room.need_engine().config.replaced(changes))
+            return room.configure(changes), [], None
+
+        return job
 
     async def _pause(self, command: protocol.Command, who: Identity) -> Callable[[], Outcome]:
         return lambda: (self._host_room(command, who).pause() or {}, [], None)

@@ -17,6 +17,7 @@ class Limits:
     max_rooms: int = 24  # main included
     max_rooms_per_visitor: int = 3  # viewer
     room_idle_seconds: float = 900.0  # a room nobody watches and that does nothing is closed after this long
+    max_room_blocks: int = 200_000  # … and of each room but main
     max_room_memory: int = 6 * 2**30  # bytes of KV cache over all rooms
     max_requests_per_visitor: int = 64  # viewer; waiting and running at once, in one room
     max_requests_per_submit: int = 256

@@ -44,15 +44,9 @@ class Provider:
 
     def executor(self, device: str, model: str | None) -> tuple[Any, Any]:
         """A new executor and the tokenizer of its room. Raises :class:`CommandRefused` for an unknown device or model."""
+        spec = self.spec(device, model)
         if device.startswith(SIMULATED):
-            return self._simulated(device, model)
-        if device != "model":
-            raise CommandRefused(
-                "unknown_device",
-                f'There is no device {device[:40]!r}; a room runs on "model" or on "simulated:h100" and the like.',
-            )
-        if self.loaded is None:
-            raise CommandRefused("model_loading", self.failed or "The model is still loading; try again in a moment.")
+            return self._simulated(device, spec)
         from engine.executor.machine import measure_machine
         from engine.executor.model import ModelExecutor
 
@@ -60,15 +54,27 @@ class Provider:
         executor.machine = measure_machine(str(self.loaded.model.device), str(self.loaded.model.dtype).removeprefix("torch."))
         return executor, self.loaded.tokenizer
 
-    def _simulated(self, device: str, model: str | None) -> tuple[Any, Any]:
-        from engine.executor.catalog import find_model, parse_device
+    def spec(self, device: str, model: str | None) -> Any:
+        """The numbers of a room's model. Raises :class:`CommandRefused` like :meth:`executor`."""
+        if device.startswith(SIMULATED) and (self.loaded is None or model not in (None, self.model_name)):
+            from engine.executor.catalog import find_model
+
+            return find_model(model or "llama-8b")
+        if device != "model" and not device.startswith(SIMULATED):
+            raise CommandRefused(
+                "unknown_device",
+                f'There is no device {device[:40]!r}; a room runs on "model" or on "simulated:h100" and the like.',
+            )
+        if self.loaded is None:
+            raise CommandRefused("model_loading", self.failed or "The model is still loading; try again in a moment.")
+        return self.loaded.spec
+
+    @staticmethod
+    def _simulated(device: str, spec: Any) -> tuple[Any, Any]:
+        from engine.executor.catalog import parse_device
         from engine.executor.pseudo_text import PseudoTokenizer
         from engine.executor.simulated import SimulatedExecutor
 
         hardware, count = parse_device(device[len(SIMULATED) :])
-        if self.loaded is not None and model in (None, self.model_name):
-            spec = self.loaded.spec
-        else:
-            spec = find_model(model or "llama-8b")
         tokenizer = PseudoTokenizer()
         return SimulatedExecutor(hardware, spec, count, tokenizer=tokenizer), tokenizer

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from engine.cache.sizing import plan_layout
 from engine.config import EngineConfig
 from engine.errors import BatchscopeError, CommandRefused
 from engine.journal import Replay, check_journal
 from engine.limits import Limits
-from engine.provider import Provider
+from engine.provider import SIMULATED, Provider
 from engine.rooms import Room
 
 log = logging.getLogger("batchscope.rooms")
@@ -205,18 +206,37 @@ class RoomManager:
         )
         room.last_used = time.monotonic()
         room.paused = paused
-        make_engine = self._engine_maker(room)
-        room.open(make_engine, chosen)
-        taken = sum(other.cache_bytes() for other in self.rooms.values())
-        if taken + room.cache_bytes() > self.limits.max_room_memory and room.cache_bytes():
-            room.close()
-            raise CommandRefused(
-                "no_memory",
-                f"The caches of all rooms together may take {self.limits.max_room_memory / 2**30:.1f} GiB, and "
-                "this one does not fit any more; close a room or ask for fewer blocks.",
-            )
+        self.check_memory(room, chosen)
+        room.open(self._engine_maker(room), chosen)
         self.rooms[room.name] = room
         return room
+
+    def check_memory(self, room: Room, config: EngineConfig) -> None:
+        """Before a cache is made: raises :class:`CommandRefused` when ``room`` would take more than rooms are given.
+
+        Main is not bound: it has what ``max_memory_percent`` of the device is, by its host's own choice.
+        """
+        if room is self.main:
+            return
+        spec = self.provider.spec(room.device, room.model)
+        layout, sizing = plan_layout(spec, config, self.limits.max_room_memory)
+        if max(layout.num_blocks, layout.num_swap_slots) > self.limits.max_room_blocks:
+            raise CommandRefused(
+                "too_many_blocks",
+                f"A room's cache may have at most {self.limits.max_room_blocks:,} blocks, and as many on the host.",
+            )
+        if room.device.startswith(SIMULATED):
+            return
+        swap = layout.num_swap_slots * layout.block_bytes
+        needed = sizing.kv_bytes + sizing.index_bytes + sizing.activation_bytes + sizing.logit_bytes + sizing.row_bytes + swap
+        taken = sum(other.cache_bytes() for other in self.rooms.values() if other not in (room, self.main))
+        if taken + needed > self.limits.max_room_memory:
+            gib = 2**30
+            raise CommandRefused(
+                "no_memory",
+                f"The rooms beside main may take {self.limits.max_room_memory / gib:.1f} GiB together; this one would need "
+                f"{needed / gib:.1f} GiB and {taken / gib:.1f} GiB are taken. Ask for fewer blocks, or close a room.",
+            )
 
     def _check_caps(self, owner: str | None, host: bool) -> None:
         if self.main.engine is None and self.provider.failed is None and self.main.device == "model":
@@ -302,6 +322,14 @@ class RoomManager:
             device=record.get("device"),
             model=record.get("model"),
         )
+        try:
+            config = room.engine.config
+            for turned in [*(entry["changes"] for entry in record["entries"] if entry["op"] == "configure"), changes]:
+                config = config.replaced(turned)
+                self.check_memory(room, config)
+        except BatchscopeError:
+            self.close_room(room.name)
+            raise
 
         def arrived(copy: Room) -> None:
             copy.paused = True

@@ -10,6 +10,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import CommandRefused
+from engine.executor.catalog import find_model
 from engine.executor.simulated import SimulatedExecutor
 from engine.limits import Limits
 from engine.provider import Provider
@@ -34,8 +35,8 @@ class Fragile(SimulatedExecutor):
 
 
 class FragileProvider(Provider):
-    def _simulated(self, device, model):
-        executor, tokenizer = super()._simulated(device, model)
+    def executor(self, device, model):
+        executor, tokenizer = super().executor(device, model)
         executor.__class__ = Fragile
         return executor, tokenizer
 
@@ -192,14 +193,37 @@ def test_an_idle_room_is_closed_and_a_used_one_is_not():
     assert idle.engine is None
 
 
-def test_the_caches_of_all_rooms_together_are_bounded(monkeypatch):
-    manager = make_manager(max_room_memory=1000)
+def test_the_caches_of_all_rooms_together_are_bounded():
+    """Counted from the shape before anything is allocated; here for a tiny stand-in of a loaded model."""
+
+    class Loaded:
+        spec = find_model("smollm2-135m")
+
+    manager = make_manager(max_room_memory=2**30)
     manager.open_main()
-    monkeypatch.setattr("engine.rooms.Room.cache_bytes", lambda room: 400)
-    manager.create_room(owner="v", host=True, config=SMALL)
-    with pytest.raises(CommandRefused) as refused:
-        manager.create_room(owner="v", host=True, config=SMALL)
-    assert refused.value.code == "no_memory" and len(manager.rooms) == 2
+    manager.provider.loaded = Loaded()
+    room = manager.create_room(owner="v", host=True, config=SMALL)
+    room.device = "model"
+    per_block = 16 * Loaded.spec.kv_bytes_per_token
+    manager.check_memory(room, EngineConfig(block_size=16, num_blocks=2**29 // per_block))
+    for config in (
+        {"block_size": 16, "num_blocks": 3 * 2**30 // per_block},
+        {"block_size": 16, "num_blocks": 64, "cpu_offload_space": 3.0},
+        {"block_size": 16, "num_blocks": 64, "max_batch_tokens": 65536, "max_requests_per_batch": 4096},
+    ):
+        with pytest.raises(CommandRefused) as refused:
+            manager.check_memory(room, EngineConfig.from_dict(config))
+        assert refused.value.code == "no_memory"
+
+
+async def test_a_visitors_room_cannot_be_made_or_turned_huge():
+    async with serving(token="t") as (server, url), raw(url) as viewer:
+        huge = {"block_size": 4, "num_blocks": 4_000_000}
+        assert await viewer.refused("create_room", config=huge) == "too_many_blocks"
+        room = (await viewer.ok("create_room", config=SMALL))["room"]
+        assert await viewer.refused("configure", room=room, changes=huge) == "too_many_blocks"
+        assert await viewer.refused("fork", room=room, changes=huge) == "too_many_blocks"
+        assert set(server.manager.rooms) == {"main", room}
 
 
 async def test_a_fork_is_the_original_up_to_its_step_and_differs_after():
