@@ -36,14 +36,9 @@ def make_forward(model: Any, spec: ModelSpec, attention: str, cache: PagedKVCach
         why = f"The fused CPU decoder is not used: {fused}."
     text = model.config.get_text_config(decoder=True)
     place = Place(
-        cache.storage.device,
-        cache.storage.dtype,
-        spec.num_heads,
-        spec.num_kv_heads,
-        spec.head_dim,
-        cache.layout.block_size,
+        cache.storage.device, cache.storage.dtype, spec.num_heads, spec.num_kv_heads, spec.head_dim, cache.layout.block_size,
         softcap=bool(getattr(text, "attn_logit_softcapping", None)),
-    )
+        sinks=any(name.endswith(".sinks") for name, _ in model.named_parameters()))
     backend, notes = choose_backend(attention, place)
     forward = PagedForward(model, backend)
     check_paged(forward, cache)

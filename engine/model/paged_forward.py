@@ -50,37 +50,39 @@ def _paged_attention(module, query, key, value, attention_mask=None, scaling=Non
                      **kwargs):
     """The signature transformers' attention modules call: ``query`` [1, Hq, T, D], ``key``/``value`` [1, Hkv, T, D].
 
-    Outside a :class:`PagedForward`, for instance in ``model.generate``, it is transformers' own SDPA attention, and where
-    scores are capped, which that one forgets, plain attention.
+    Outside a :class:`PagedForward`, for instance in ``model.generate``, it is transformers' own SDPA attention, and plain
+    attention where scores are capped or have sinks, which that one forgets.
     """
     step: _Step | None = getattr(_current, "step", None)
     if step is None:
-        if softcap is not None:
-            return _capped_attention(query, key, value, attention_mask, scaling, softcap), None
+        if softcap is not None or s_aux is not None:
+            return _plain_attention(query, key, value, attention_mask, scaling, softcap, s_aux), None
         return ALL_ATTENTION_FUNCTIONS["sdpa"](
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
-    if s_aux is not None:
-        raise ModelUnavailable("attention_sinks", "This model adds attention sinks to its scores, which the paged cache does not "
-                               "support; choose a model without them.")
     group, place = step.cache.place_of_layer[module.layer_idx]
     if step.checking:
         _check_layer(step, module.layer_idx, key, value, kwargs)
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     out = step.backend.attend(
         query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), step.cache.keys[place],
-        step.cache.values[place], step.batch, step.batch.groups[group], Scores(scale, softcap))
+        step.cache.values[place], step.batch, step.batch.groups[group], Scores(scale, softcap, s_aux))
     return out.unsqueeze(0), None
 
 
-def _capped_attention(query, key, value, mask, scaling: float, softcap: float) -> torch.Tensor:
-    share = query.shape[1] // key.shape[1]
+def _plain_attention(query, key, value, mask, scaling: float, softcap: float | None, sinks: torch.Tensor | None) -> torch.Tensor:
+    share, length = query.shape[1] // key.shape[1], key.shape[2]
     key, value = key.repeat_interleave(share, dim=1), value.repeat_interleave(share, dim=1)
-    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * (scaling / softcap))
+    scores = query @ key.transpose(2, 3) * scaling
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
     if mask is None:
-        mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril(scores.shape[3] - scores.shape[2])
-    scores = scores.masked_fill(~mask[..., :scores.shape[3]], float("-inf"))
-    return (torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype) @ value).transpose(1, 2)
+        mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril(length - scores.shape[2])
+    scores = scores.masked_fill(~mask[..., :length], float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.view(1, -1, 1, 1).to(scores.dtype).expand(*scores.shape[:3], 1)], dim=-1)
+    shares = torch.softmax(scores, dim=-1, dtype=torch.float32)[..., :length]
+    return (shares.to(value.dtype) @ value).transpose(1, 2)
 
 
 def _check_layer(step: _Step, layer: int, key: torch.Tensor, value: torch.Tensor, options: dict) -> None:

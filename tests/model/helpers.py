@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM, GptOssConfig
 
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -47,6 +48,23 @@ def tiny_prompts(count: int, longest: int = 40, seed: int = 0) -> list[list[int]
     return [[generator.randrange(3, VOCAB) for _ in range(length)] for length in lengths[:count]]
 
 
+@cache
+def loaded_gpt_oss() -> LoadedModel:
+    """A tiny mixture of experts with attention sinks, every other layer sliding."""
+    config = GptOssConfig(vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4,
+                          num_key_value_heads=2, head_dim=16, sliding_window=8, num_local_experts=4, num_experts_per_tok=2,
+                          layer_types=["sliding_attention", "full_attention"] * 2, initializer_range=0.2, pad_token_id=0,
+                          bos_token_id=1, eos_token_id=2, max_position_embeddings=512,
+                          rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().requires_grad_(False)
+        for name, parameter in model.named_parameters():
+            if name.endswith("sinks"):
+                parameter.normal_(1.0, 1.0)        # large enough to take their share
+    return LoadedModel(model, None, spec_from_model(model, "tiny gpt-oss"), "made in the test")
+
+
 def make_engine(loaded: LoadedModel, **knobs: Any) -> Engine:
     return Engine(ModelExecutor(loaded), EngineConfig().replaced(knobs), tokenizer=loaded.tokenizer)
 
@@ -81,13 +99,14 @@ def run(engine: Engine, prompts: list[list[int]], params: SamplingParams | list[
 
 def reference(loaded: LoadedModel, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> list[list[int]]:
     """The same by transformers' ``generate``, one prompt at a time, greedy."""
+    model = untouched(loaded)
     key = (loaded.name, max_new_tokens, str(sorted(options.items())))
     known = _references.setdefault(key, {})
     for prompt in prompts:
         if tuple(prompt) not in known:
             inputs = torch.tensor([prompt], device=loaded.model.device)
             with torch.inference_mode():
-                out = untouched(loaded).generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=max_new_tokens,
+                out = model.generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=max_new_tokens,
                                             do_sample=False, pad_token_id=0, **options)
             known[tuple(prompt)] = out[0, len(prompt):].tolist()
     return [known[tuple(prompt)] for prompt in prompts]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.sampling_params import SamplingParams
-from tests.model.helpers import finish, loaded_tiny, make_engine, outputs, reference, run, tiny_prompts
+from tests.model.helpers import finish, loaded_gpt_oss, loaded_tiny, make_engine, outputs, reference, run, tiny_prompts, untouched
 from tests.tiny_models import KINDS
 
 GREEDY = SamplingParams(max_new_tokens=20)
@@ -177,6 +177,19 @@ def test_the_caps_of_the_tiny_gemma_matter():
             module.attn_logit_softcapping = None
     assert [plain.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False, pad_token_id=0)[0, len(prompt):].tolist()
             for prompt in prompts] != capped
+
+
+def test_attention_sinks_take_their_share():
+    loaded, prompts = loaded_gpt_oss(), tiny_prompts(10, seed=12)
+    engine = make_engine(loaded, block_size=8, num_blocks=300, max_batch_tokens=24)
+    assert engine.executor.info.backend == "sdpa"
+    answers = run(engine, prompts, GREEDY)
+    assert answers == reference(loaded, prompts, 20)
+    for name, parameter in untouched(loaded).named_parameters():
+        if name.endswith("sinks"):
+            parameter.fill_(-1e4)
+    without = untouched(loaded).generate(torch.tensor([prompts[1]]), max_new_tokens=20, do_sample=False, pad_token_id=0)
+    assert without[0, len(prompts[1]):].tolist() != answers[1], "or the test would not notice sinks that are forgotten"
 
 
 def test_the_default_model_equals_generate(default_model):

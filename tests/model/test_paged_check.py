@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DiffLlamaConfig, GptOssConfig, PhiConfig
+from transformers import AutoModelForCausalLM, DiffLlamaConfig, PhiConfig
 
 from engine.cache.layer_groups import CacheLayout, group_layers
 from engine.errors import ModelUnavailable
@@ -57,13 +57,6 @@ def test_a_layer_that_keeps_its_state_elsewhere_is_noticed():
     model.model.layers[2].self_attn.forward = lambda hidden_states, **kwargs: (hidden_states, None)
     with pytest.raises(ModelUnavailable, match="keeps 1 of its layers away"):
         check(model)
-
-
-def test_attention_sinks_are_refused():
-    config = GptOssConfig(**SIZES, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=8,
-                          layer_types=["sliding_attention", "full_attention"] * 2)
-    with pytest.raises(ModelUnavailable, match="attention sinks"):
-        check(made(config), 8)
 
 
 def test_a_window_that_a_layer_does_not_have_is_noticed():

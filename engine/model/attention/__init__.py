@@ -22,11 +22,17 @@ def choose_backend(name: str, place: Place) -> tuple[AttentionBackend, list[str]
     possible. A named backend that cannot work is replaced by the automatic choice, and a sentence says so."""
     notes: list[str] = []
     if name != "auto":
-        why = BACKENDS[name].why_not(place) if name in BACKENDS else "it is not part of this build"
+        why = _why_not(BACKENDS[name], place)
         if why is None:
             return BACKENDS[name](), notes
         notes.append(f"The attention backend {name} is not used: {why}.")
     for backend in BACKENDS.values():
-        if backend.why_not(place) is None:
+        if _why_not(backend, place) is None:
             return backend(), notes
     raise AssertionError("the sdpa backend works everywhere")
+
+
+def _why_not(backend: type[AttentionBackend], place: Place) -> str | None:
+    if place.sinks and not backend.takes_sinks:
+        return "this model has attention sinks, which it does not know"
+    return backend.why_not(place)

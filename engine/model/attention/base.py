@@ -14,10 +14,13 @@ from engine.model.packed_batch import GatherIndices, GroupIndices, PackedBatch
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How scores are made: ``scale · q·k``, then ``softcap · tanh(score / softcap)`` where a model asks for it (Gemma 2)."""
+    """How scores are made: ``scale · q·k``, then ``softcap · tanh(score / softcap)`` where a model asks for it (Gemma 2).
+    ``sinks`` [Hq] is one more score for each query head, with no value behind it, that takes its share of the attention
+    (gpt-oss)."""
 
     scale: float
     softcap: float | None = None
+    sinks: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Place:
     head_dim: int
     block_size: int
     softcap: bool = False      # the model caps its scores
+    sinks: bool = False        # the model has attention sinks
 
 
 class AttentionBackend(ABC):
@@ -40,6 +44,7 @@ class AttentionBackend(ABC):
     """
 
     name: str
+    takes_sinks: bool = False
 
     @classmethod
     def why_not(cls, place: Place) -> str | None:

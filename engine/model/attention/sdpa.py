@@ -17,6 +17,7 @@ class SdpaBackend(AttentionBackend):
     """Attention over gathered blocks; masks and paddings are made once a step and kept in ``batch.derived``."""
 
     name = "sdpa"
+    takes_sinks = True
 
     def decode(self, query, keys, values, batch: PackedBatch, group: GroupIndices, scores: Scores):
         rows, heads, size = query.shape
@@ -88,12 +89,20 @@ class SdpaBackend(AttentionBackend):
 
 
 def _attention(query, key, value, bias, scores: Scores):
-    """[B, H, Q, D] attending to [B, H, L, D] under an additive bias that broadcasts to [B, 1, Q, L]."""
-    if scores.softcap is None:
+    """[B, H, Q, D] attending to [B, H, L, D] under an additive bias that broadcasts to [B, 1, Q, L]. Along Q, the query heads
+    of a K/V head follow one another."""
+    if scores.softcap is None and scores.sinks is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scores.scale)
     logits = torch.matmul(query, key.transpose(2, 3)) * scores.scale
-    logits = scores.softcap * torch.tanh(logits / scores.softcap) + bias
-    return torch.matmul(torch.softmax(logits, dim=-1, dtype=torch.float32).to(query.dtype), value)
+    if scores.softcap is not None:
+        logits = scores.softcap * torch.tanh(logits / scores.softcap)
+    logits = logits + bias
+    if scores.sinks is not None:
+        heads, queries = logits.shape[1:3]
+        sinks = scores.sinks.view(heads, -1, 1).expand(-1, -1, queries * heads // len(scores.sinks)).reshape(heads, queries, 1)
+        logits = torch.cat([logits, sinks.to(logits.dtype).expand(len(logits), -1, -1, -1)], dim=-1)
+    shares = torch.softmax(logits, dim=-1, dtype=torch.float32)[..., :key.shape[2]]
+    return torch.matmul(shares.to(query.dtype), value)
 
 
 def _blocks(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
