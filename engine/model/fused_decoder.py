@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ class FusedDecoder:
         self._kept: list[torch.Tensor] = [decoder.embed_tokens.weight, decoder.norm.weight]
         self._cosine = self._sine = torch.empty(0)
         self._workspace = torch.empty(0, dtype=torch.uint8)
-        self._cache: PagedKVCache | None = None
+        self._cache: weakref.ref[PagedKVCache] | None = None      # weak: a room's old cache must be free to go
         self._lock = threading.Lock()
         #: seconds spent in each of :data:`PHASES` since the last reset, as the first thread saw them
         self.seconds = torch.zeros(len(PHASES), dtype=torch.float64)
@@ -113,7 +114,7 @@ class FusedDecoder:
     def _run(self, batch: PackedBatch, cache: PagedKVCache, logits: int | None = None, most_likely: int | None = None) -> None:
         group, tokens = batch.groups[0], batch.num_tokens
         with self._lock:
-            if cache is not self._cache:
+            if self._cache is None or self._cache() is not cache:
                 self._use(cache)
             self._need_positions(int(batch.position_ids.max()) + 1)
             self._need_workspace(tokens)
@@ -132,7 +133,7 @@ class FusedDecoder:
             self._layers[layer].keys = cache.keys[place].data_ptr()
             self._layers[layer].values = cache.values[place].data_ptr()
         self._library.advise_huge_pages(cache.storage.data_ptr(), cache.storage.nbytes)
-        self._cache = cache
+        self._cache = weakref.ref(cache)
 
     def _need_positions(self, count: int) -> None:
         """Extend the tables of rotary angles, [positions, head_size] each, made by the model's own module."""

@@ -1,6 +1,6 @@
 // One step of a Llama-like decoder (Llama, Mistral, Qwen2, Qwen3 …) on the CPU, in float or bfloat16, as one native call.
 //
-// All layers run inside one parallel region; a phase ends at a barrier. Values are rounded to the model's type at the places where the
+// All layers run inside one parallel region, phase after phase (see team.h). Values are rounded to the model's type at the places where the
 // transformers modules do, so bf16 tokens agree with theirs. The memory of a step is one workspace that the caller owns.
 #include <chrono>
 #include <omp.h>
@@ -186,7 +186,6 @@ private:
     }
 
     void finish(Phase kind) {
-        team.barrier();
         phase++;
         if (timing) { const double t = now(); s.seconds[kind] += t - clock; clock = t; }
     }
@@ -210,8 +209,6 @@ template <class T> void run(const Model& m, const Layer* layers, const Step& s) 
     std::vector<float> value(s.samples, -__builtin_inff());
 #pragma omp parallel num_threads(m.threads)
     {
-#pragma omp single
-        team.threads = omp_get_num_threads();        // there may be fewer than asked for; a barrier must know
         const bool timing = s.seconds && omp_get_thread_num() == 0;
         Worker<T> worker(m, s, paging, tiles, team, timing);
         worker.run(layers);
