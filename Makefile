@@ -1,7 +1,7 @@
 # make run     the app on http://127.0.0.1:7860           HOST, PORT, MODEL and ARGS override
 # make test    all set-up and the whole suite              TESTS, PYTEST_ARGS narrow it
 # make soak    half an hour of mixed use
-# make bench   the speed benchmarks
+# make bench   the speed against transformers; other measurements: make bench ARGS="--help"
 # make lint    ruff;  make audit  known vulnerabilities of the pinned packages;  make clean  remove what make made
 
 PYTHON ?= python3
@@ -35,7 +35,7 @@ soak: $(TEST_STAMP)
 	$(BIN)/python -m pytest $(TESTS) -m soak --timeout 7200 $(PYTEST_ARGS)
 
 bench: $(TEST_STAMP)
-	$(BIN)/python -m engine.bench $(ARGS)
+	$(BIN)/python -m engine.bench $(if $(ARGS),$(ARGS),peers --json bench.json)
 
 lint: $(TEST_STAMP)
 	$(BIN)/python -m ruff check .
