@@ -63,7 +63,7 @@ def _steps(run: Run, first: int, last: int) -> list[dict[str, Any]]:
 def _axis(steps: list[int], left: float, cell: float, y: float, word: str) -> list[str]:
     every = next(size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000) if len(steps) / size <= 14)
     parts = [_text(left + (index + 0.5) * cell, y, str(step), anchor="middle", fill=SOFT) for index, step in enumerate(steps) if step % every == 0]
-    return parts + [_text(left - 6, y, word, anchor="end", fill=SOFT)]
+    return [*parts, _text(left - 6, y, word, anchor="end", fill=SOFT)]
 
 
 def _timeline(run: Run, first: int, last: int, words: dict[str, str]) -> str:
@@ -89,7 +89,8 @@ def _timeline(run: Run, first: int, last: int, words: dict[str, str]) -> str:
                 start, end = column.get(away.pop(move["id"])), column.get(event["step"])
                 if start is not None and end is not None:
                     y = top + rows[move["id"]] * height + height / 2
-                    parts.append(f'<path d="M{left + start * cell:.1f} {y:.1f}H{left + end * cell:.1f}" stroke="{INK}" stroke-width="2" stroke-dasharray="3 3"/>')
+                    line = f"M{left + start * cell:.1f} {y:.1f}H{left + end * cell:.1f}"
+                    parts.append(f'<path d="{line}" stroke="{INK}" stroke-width="2" stroke-dasharray="3 3"/>')
     for event in events:
         x = left + column[event["step"]] * cell
         for name, _start, _count, kind, _samples in event["slices"]:
@@ -177,7 +178,8 @@ def _curve(figure: dict[str, Any], points: list[list[Any]], language: str) -> st
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>')
             parts.append(_text(x, y - 7, format_value(point[line + 1]), anchor="middle", fill=color))
         if line < len(labels):
-            parts.append(_text(left + 26, top + 12 + 14 * line, f"● {_words(labels[line], language)}" + (f" ({figure['unit']})" if figure.get("unit") else ""), fill=color))
+            unit = f" ({figure['unit']})" if figure.get("unit") else ""
+            parts.append(_text(left + 26, top + 12 + 14 * line, f"● {_words(labels[line], language)}{unit}", fill=color))
     parts += [_text(x, top + height + 15, format_value(point[0]) if isinstance(point[0], (int, float)) else point[0], anchor="middle", fill=SOFT)
               for x, point in zip(place, points)]
     parts.append(_text(WIDTH - 10, top + height + 31, _words(figure.get("label", ""), language), anchor="end", fill=SOFT))

@@ -24,20 +24,28 @@ from lessons.values import format_value
 
 STYLE = """
 @page { size: A4; margin: 18mm 16mm; }
-body { font: 11pt/1.55 Inter, "Noto Sans KR", "Noto Sans CJK KR", system-ui, sans-serif; color: #17212d; max-width: 178mm; margin: 0 auto; padding: 8mm; }
+body { font: 11pt/1.55 Inter, "Noto Sans KR", "Noto Sans CJK KR", system-ui, sans-serif; color: #17212d;
+  max-width: 178mm; margin: 0 auto; padding: 8mm; }
 h1 { font-size: 20pt; line-height: 1.2; margin: 0 0 2mm; } h2 { font-size: 13pt; margin: 7mm 0 2mm; break-after: avoid; }
 .lead { color: #526070; margin: 0 0 4mm; } .source { font-size: 9pt; color: #526070; }
 figure { margin: 4mm 0; break-inside: avoid; } figure svg { width: 100%; height: auto; border: 1px solid #dce2e9; border-radius: 2mm; }
 figcaption { font-size: 9pt; color: #526070; } code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .92em; }
-.ask { border-left: 3px solid #0b63bd; padding: 1mm 4mm; margin: 4mm 0; break-inside: avoid; } .ask ol { list-style: none; padding: 0; margin: 1mm 0; } .ask li::before { content: "□ "; }
-.blank { border-bottom: 1px solid #526070; display: inline-block; width: 40mm; } table { border-collapse: collapse; font-size: 9.5pt; width: 100%; break-inside: avoid; }
-td, th { border: 1px solid #b9c3cf; padding: 1.2mm 2mm; vertical-align: top; text-align: left; } .answers { break-before: page; } dt { font-weight: 600; } dd { margin: 0 0 2mm; }
+.ask { border-left: 3px solid #0b63bd; padding: 1mm 4mm; margin: 4mm 0; break-inside: avoid; }
+.ask ol { list-style: none; padding: 0; margin: 1mm 0; }
+.ask li::before { content: "□ "; }
+.blank { border-bottom: 1px solid #526070; display: inline-block; width: 40mm; }
+table { border-collapse: collapse; font-size: 9.5pt; width: 100%; break-inside: avoid; }
+td, th { border: 1px solid #b9c3cf; padding: 1.2mm 2mm; vertical-align: top; text-align: left; }
+.answers { break-before: page; }
+dt { font-weight: 600; }
+dd { margin: 0 0 2mm; }
 @media print { body { padding: 0; } }
 """
 WORDS = {
     "en": {"lesson": "Lesson", "minutes": "minutes", "predict": "Your prediction", "answers": "Answers and explanations", "terms": "Terms",
            "simulated": "simulated", "runs": "Runs", "challenge": "Challenge"},
-    "ko": {"lesson": "레슨", "minutes": "분", "predict": "나의 예측", "answers": "답과 설명", "terms": "용어", "simulated": "시뮬레이션", "runs": "실행", "challenge": "도전"},
+    "ko": {"lesson": "레슨", "minutes": "분", "predict": "나의 예측", "answers": "답과 설명", "terms": "용어",
+           "simulated": "시뮬레이션", "runs": "실행", "challenge": "도전"},
 }
 
 

@@ -47,7 +47,7 @@ METRICS: dict[str, str] = {
     "hit_share": "share of the asked prompt tokens found in the prefix cache",
     "good_share": "share of finished requests that met the limits", "good_tok_s": "their tokens a second",
     "digest": "a check sum over all generated tokens", "simulated": "whether the device is simulated",
-    **{name: "engine counter" for name in COUNTERS},
+    **dict.fromkeys(COUNTERS, "engine counter"),
 }
 
 
@@ -144,7 +144,7 @@ class Measure:
                 used, limit = event["budget"]["tokens"]
                 series["budget"].append(used / limit)
             if prompts:
-                self.peaks["slice"] = max(self.peaks["slice"], max(prompts))
+                self.peaks["slice"] = max(self.peaks["slice"], *prompts)
             if prompts and len(prompts) < len(real):
                 self.peaks["intrusion"] = max(self.peaks["intrusion"], sum(prompts))
         self._timing(event, bool(real) and not prompts)
@@ -197,7 +197,7 @@ class Measure:
         """All of :data:`METRICS` by name, JSON-ready."""
         state, series, peaks = self.state, self.series, self.peaks
         if state is None:
-            return {name: None for name in METRICS}
+            return dict.fromkeys(METRICS)
         rows = [self._request(request) for request in self.requests.values()]
         arrivals = [request["arrival"] for request in self.requests.values()]
         seconds = state["time"] - min(arrivals) if arrivals else 0.0

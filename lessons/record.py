@@ -72,7 +72,8 @@ def read_recording(lesson: Lesson) -> LessonRecording:
             data = file.read(MAX_UNPACKED + 1)
         lines = [json.loads(line) for line in data.splitlines()]
     except (OSError, EOFError, ValueError) as error:
-        raise RecordingBroken(f"{lesson.name} has no readable recording ({type(error).__name__}); make one with python -m lessons.record {lesson.name}.") from error
+        raise RecordingBroken(f"{lesson.name} has no readable recording ({type(error).__name__}); make one with "
+                              f"python -m lessons.record {lesson.name}.") from error
     if len(data) > MAX_UNPACKED or not lines or lines[0].get("format") != FORMAT or lines[0].get("version") != VERSION:
         raise RecordingBroken(f"{lesson.name}/{path.name} is not a recording of this version.")
     recording = LessonRecording(lines[0])

@@ -35,8 +35,8 @@ def check_knobs(challenge: dict[str, Any], knobs: Any) -> dict[str, Any]:
         raise ScoreRefused("The knobs must be an object of names and values.")
     for name, value in knobs.items():
         offered = challenge["knobs"].get(name)
-        if offered is None or not any(type(value) is type(choice) and value == choice or
-                                      isinstance(value, (int, float)) and not isinstance(value, bool) and not isinstance(choice, bool) and value == choice
+        if offered is None or not any((type(value) is type(choice) and value == choice) or
+                                      (isinstance(value, (int, float)) and not isinstance(value, bool) and not isinstance(choice, bool) and value == choice)
                                       for choice in offered):
             raise ScoreRefused(f"The challenge does not offer {str(name)[:40]} = {str(value)[:40]}.")
     return knobs

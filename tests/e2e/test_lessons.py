@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.served import App
+from tests.e2e.test_accessibility import AXE, RUN
 
 LESSON = "03-a-batch-rebuilt-every-step"
 WORDS = {"en": {"title": "A batch rebuilt every step", "steps": "8 steps", "right": "Right.", "reached": "Goal reached."},
@@ -31,7 +32,7 @@ def open_lesson(open_page: Any, school: App, language: str = "en", host: bool = 
     to_tab(page)
     if step is not None:
         page.evaluate("([name, step]) => batchscope.lessons.open(name, step)", [LESSON, step])
-        page.wait_for_function("([name, step]) => batchscope.lessons.view?.lesson.name === name && batchscope.lessons.view.current === step", arg=[LESSON, step])
+        at_step(page, step)
     return page
 
 
@@ -107,6 +108,21 @@ def test_a_learner_completes_a_whole_lesson(school: App, open_page: Any, languag
     assert handout.ok and words["title"] in handout.text() and "<svg" in handout.text()
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_an_open_lesson_has_no_serious_violation(school: App, open_page: Any, theme: str) -> None:
+    page = open_page(f"{school.url}?theme={theme}&host=the-lecturer", reduced_motion="reduce")
+    to_tab(page)
+    page.evaluate("batchscope.lessons.open('16-capstone', 4)")
+    page.wait_for_function("batchscope.lessons.view?.current === 4")
+    current_page = page.locator(".bs-lesson-section").first
+    current_page.locator("input[type=number]").fill("50")
+    current_page.locator("button[type=submit]").click()
+    page.evaluate("batchscope.lessons.view.stage.store.seekStep(100)")
+    page.wait_for_timeout(500)
+    page.evaluate(AXE.read_text("utf-8"))
+    assert page.evaluate(RUN) == []
+
+
 def test_a_lesson_fits_a_phone(school: App, open_page: Any) -> None:
     page = open_lesson(open_page, school, step=0, width=390, height=844)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -114,7 +130,8 @@ def test_a_lesson_fits_a_phone(school: App, open_page: Any) -> None:
 
 
 def at_step(page: Page, step: int) -> None:
-    page.wait_for_function("([name, step]) => batchscope.lessons?.view?.lesson.name === name && batchscope.lessons.view.current === step", arg=[LESSON, step], timeout=30000)
+    page.wait_for_function("([name, step]) => batchscope.lessons?.view?.lesson.name === name && batchscope.lessons.view.current === step",
+                           arg=[LESSON, step], timeout=30000)
 
 
 def test_a_host_and_three_viewers_go_through_a_lesson_together(school: App, open_page: Any) -> None:
@@ -163,7 +180,8 @@ def test_a_host_and_three_viewers_go_through_a_lesson_together(school: App, open
     at_step(first, 3)
 
     # A viewer cannot lead, whatever its page sends.
-    refused = first.evaluate("""batchscope.socket.command('class_lead', { lesson: '%s', step: 'guess', leading: true }).then(() => null, (error) => error.code)""" % LESSON)
+    refused = first.evaluate("(lesson) => batchscope.socket.command('class_lead', { lesson, step: 'guess', leading: true })"
+                             ".then(() => null, (error) => error.code)", LESSON)
     assert refused == "host_only"
     host.locator("[data-class-do=lead]").click()
     third.wait_for_function("!batchscope.classLink.state.leading")

@@ -49,11 +49,9 @@ def test_the_browser_gives_the_same_answers():
 
 
 def test_an_endless_expression_is_refused():
-    for text in ("1+" * 300 + "1", "(" * 150 + "1" + ")" * 150 + "+" + "1+" * 40 + "1", "not " * 99 + "done"):
-        try:
-            Expression(text).evaluate(CASES["names"])
-        except ExpressionError:
-            pass
+    for text in ("1+" * 300 + "1", "min(" * 120 + "1" + ")" * 120):
+        with pytest.raises(ExpressionError):
+            Expression(text)
 
 
 def test_names_are_known_before_the_run():

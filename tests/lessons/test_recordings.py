@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lessons.format import LANGUAGES, MAX_RECORDING_BYTES
-from lessons.loader import lesson_names, load_lesson, recording_path
 from lessons.handout import handout_html
+from lessons.loader import lesson_names, load_lesson, recording_path
 from lessons.record import RecordingBroken, read_recording
 from lessons.values import format_value
 
@@ -25,7 +25,8 @@ NODE = shutil.which("node")
 def run_node(program: str, data: object) -> object:
     if NODE is None:
         pytest.skip("node is not installed; the browser tests run the same modules")
-    read = "const input = JSON.parse(await new Promise((done) => { let text = ''; process.stdin.on('data', (part) => text += part); process.stdin.on('end', () => done(text)); }));"
+    read = ("const input = JSON.parse(await new Promise((done) => { let text = ''; process.stdin.on('data', (part) => text += part); "
+            "process.stdin.on('end', () => done(text)); }));")
     run = subprocess.run([NODE, "--input-type=module", "-e", f"{read}\n{program}"], input=json.dumps(data), capture_output=True, text=True,
                          timeout=120, check=False)
     assert run.returncode == 0, run.stderr
