@@ -2,7 +2,8 @@
 
 The engine (a simulated device, so that the model takes no time from the browser), the page process and a headless chromium share
 this machine. 64 requests run at once over 4,096 blocks at 60 steps a second; figures are of the page's own clocks
-(``Screen.frameTimes``, ``Screen.paintDelays``) and of the intervals between frames.
+(``Screen.frameTimes``, ``Screen.paintDelays``), of the intervals between frames, and of the main thread's CPU time, which alone does
+not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -36,11 +37,18 @@ MEASURE = """async (seconds) => {
   screen.paintDelays.length = 0;
   const from = { step: store.head.step, active: 0 };
   const end = performance.now() + seconds * 1000;
-  while (performance.now() < end) { await new Promise((done) => setTimeout(done, 250)); from.active = Math.max(from.active, store.head.active.length); }
+  while (performance.now() < end) {
+    await new Promise((done) => setTimeout(done, 250));
+    from.active = Math.max(from.active, store.head.active.length);
+  }
   going = false;
-  const at = (list, share) => { const sorted = [...list].sort((a, b) => a - b); return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? null; };
+  const at = (list, share) => {
+    const sorted = [...list].sort((a, b) => a - b);
+    return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? null;
+  };
   const figures = (list) => ({ count: list.length, p50: at(list, 0.5), p95: at(list, 0.95), p99: at(list, 0.99) });
-  const panels = Object.fromEntries([...screen.entries].map(([name, entry]) => [name, entry.costs?.length ? at(entry.costs, 0.5) : null]).filter((item) => item[1] !== null));
+  const panels = Object.fromEntries([...screen.entries].filter(([, entry]) => entry.costs.length)
+    .map(([name, entry]) => [name, at(entry.costs, 0.5)]));
   return { steps: store.head.step - from.step, seconds, active: from.active, blocks: store.head.layout.num_blocks,
            frame: figures(screen.frameTimes), paint: figures(screen.paintDelays), interval: figures(gaps), panels };
 }"""
@@ -82,9 +90,21 @@ def measure(seconds: float, pace: float, blocks: int, requests: int) -> dict[str
         page.wait_for_function("window.batchscope?.screen?.mounted && batchscope.store.started")
         page.evaluate("workload => batchscope.command('workload', { workload })", workload)
         page.wait_for_timeout(6000)
+        # Thread ticks count the main thread's own CPU time, so that a busy machine does not look like an expensive page.
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before = _main_thread(session)
         result = page.evaluate(MEASURE, seconds)
+        after = _main_thread(session)
+        result["cpu"] = {name: 1000 * (after[name] - before[name]) / max(1, result["frame"]["count"]) for name in after}
         browser.close()
     return result
+
+
+def _main_thread(session: Any) -> dict[str, float]:
+    """Seconds of CPU that the page's main thread has used so far: in all, in scripts, in layout and style."""
+    values = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
+    return {"all": values["TaskDuration"], "scripts": values["ScriptDuration"], "layout": values["LayoutDuration"] + values["RecalcStyleDuration"]}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,6 +130,9 @@ def main(arguments: list[str] | None = None) -> int:
         figures = result[name]
         verdict = "" if goal is None else f"   goal p95 < {goal:g} ms: {'met' if figures['p95'] < goal else 'MISSED'}"
         print(f"{label:32} p50 {figures['p50']:6.1f}  p95 {figures['p95']:6.1f}  p99 {figures['p99']:6.1f} ms  (n={figures['count']}){verdict}")
+    cpu = result["cpu"]
+    print(f"main thread's CPU per frame      mean {cpu['all']:.1f} ms: scripts {cpu['scripts']:.1f}, style and layout {cpu['layout']:.1f} "
+          "(counts only time on a core)")
     print("panels, p50 ms: " + ", ".join(f"{name} {cost:.1f}" for name, cost in sorted(result["panels"].items(), key=lambda item: -item[1])))
     return 0
 

@@ -15,7 +15,8 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 #: Runs axe and keeps what a person needs to find the element.
 RUN = """async () => (await axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] })).violations
   .filter((item) => item.impact === 'serious' || item.impact === 'critical')
-  .flatMap((item) => item.nodes.map((node) => `${item.id}: ${node.target.join(' ')}: ${node.any.concat(node.all, node.none).map((each) => each.message)[0] ?? ''}`))"""
+  .flatMap((item) => item.nodes.map((node) =>
+    `${item.id}: ${node.target.join(' ')}: ${node.any.concat(node.all, node.none).map((each) => each.message)[0] ?? ''}`))"""
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

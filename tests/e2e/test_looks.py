@@ -23,7 +23,8 @@ def busy(commands: Commands) -> Commands:
     commands("pause", room="main")
     commands("submit", room="main", prompt="Short", params={"max_new_tokens": 2})
     for index in range(7):
-        commands("submit", room="main", prompt=f"Story number {index}: once upon a time there was a lighthouse", params={"max_new_tokens": 40, "ignore_eos": True})
+        commands("submit", room="main", prompt=f"Story number {index}: once upon a time there was a lighthouse",
+                 params={"max_new_tokens": 40, "ignore_eos": True})
     commands("step", room="main", count=6)
     return commands
 

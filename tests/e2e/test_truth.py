@@ -19,8 +19,9 @@ STEPS = 320
 CONFIG = {"block_size": 8, "num_blocks": 40, "max_batch_tokens": 48, "max_requests_per_batch": 10, "cpu_offload_space": 0.02,
           "safety_margin": 0.0}
 CHANGES: tuple[dict[str, Any], ...] = (
-    {"max_batch_tokens": 24}, {"scheduler_type": "prefill_first"}, {"max_requests_per_batch": 6}, {"use_cuda_graph": True}, {"block_size": 16, "num_blocks": 20},
-    {"use_async_batching": True}, {"allow_block_sharing": False}, {"cpu_offload_space": 0.0}, {"use_async_batching": False}, {"scheduler_type": "static"},
+    {"max_batch_tokens": 24}, {"scheduler_type": "prefill_first"}, {"max_requests_per_batch": 6}, {"use_cuda_graph": True},
+    {"block_size": 16, "num_blocks": 20}, {"use_async_batching": True}, {"allow_block_sharing": False}, {"cpu_offload_space": 0.0},
+    {"use_async_batching": False}, {"scheduler_type": "static"},
     {"scheduler_type": "fifo", "allow_block_sharing": True}, {"num_blocks": 32}, {"demotion_policy": "lru"})
 
 

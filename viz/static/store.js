@@ -6,7 +6,7 @@
 import { apply, clone, emptyState, isSnapshot } from './reduce.js';
 
 const CHECKPOINT_EVERY = 128;      // events between two checkpoints: bounds the cost of a seek
-const MAX_EVENTS = 20000;          // retained events; about an hour of teaching speed
+const MAX_EVENTS = 6000;          // retained events: twelve minutes at ×1, and some 100 MB in the fullest rooms
 
 export class Store {
   constructor({ checkpointEvery = CHECKPOINT_EVERY, maxEvents = MAX_EVENTS } = {}) {

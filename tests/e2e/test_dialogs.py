@@ -1,0 +1,65 @@
+"""The dialogs and the running comparison: no serious axe violation, closed by Escape, and usable without a mouse."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.test_accessibility import AXE, RUN
+
+
+@pytest.fixture
+def page(live):
+    live.add_script_tag(path=str(AXE))
+    return live
+
+
+def test_the_rooms_dialog(page, commands):
+    before = {room["room"] for room in commands("rooms")["rooms"]}
+    page.focus("#bs-header [data-room]")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelectorAll('.bs-room-list li').length > 0 && document.querySelector('.bs-rooms [data-device]').options.length > 1")
+    assert page.evaluate(RUN) == []
+    page.keyboard.press("Escape")
+    assert page.locator("dialog.bs-rooms").count() == 0
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-big]")
+    page.focus("[data-big]")
+    page.keyboard.press("Enter")
+    page.wait_for_function("window.batchscope.store.head.engine.simulated", timeout=30000)
+    assert page.evaluate("[window.batchscope.store.head.engine.model, window.batchscope.store.head.engine.device]") == [
+        "Llama-3.1-70B", "simulated 8 × H100-80GB"]
+    assert "simulated" in page.inner_text(".bs-engine-badge")
+    page.evaluate("window.batchscope.command('close_room')")
+    page.wait_for_timeout(300)
+    assert {room["room"] for room in commands("rooms")["rooms"]} == before
+
+
+def test_the_fork_dialog(page, commands):
+    commands("submit", room="main", prompt="Hello", params={"max_new_tokens": 4})
+    page.wait_for_function("window.batchscope.store.head.counters.finished > 0")
+    page.focus("[data-fork]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog.bs-fork[open]")
+    assert page.evaluate("document.querySelector('dialog.bs-fork').contains(document.activeElement)")
+    assert page.evaluate(RUN) == []
+    page.keyboard.press("Escape")
+    assert page.locator("dialog.bs-fork").count() == 0
+
+
+def test_the_running_comparison(page):
+    page.get_by_role("tab", name="Compare").click()
+    page.wait_for_selector("[data-pair=textbook]")
+    page.focus("[data-pair=textbook]")
+    page.keyboard.press("Enter")
+    page.wait_for_function("window.batchscope.compare.links.length === 2 && window.batchscope.compare.run.done", timeout=60000)
+    page.get_by_text("Set up your own comparison").click()
+    assert page.evaluate(RUN) == []
+    page.click(".bs-compare-bar [data-do=close]")
+
+
+def test_a_picture_menu_saves_the_panel(page):
+    page.locator("[data-panel=lanes] .bs-picture-menu summary").focus()
+    page.keyboard.press("Enter")
+    with page.expect_download() as saved:
+        page.click("[data-panel=lanes] .bs-picture-menu [data-kind=png]")
+    assert saved.value.suggested_filename == "batchscope-lanes.png"
