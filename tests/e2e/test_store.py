@@ -96,6 +96,15 @@ def test_an_earlier_past_joins_without_a_seam(run):
     """, checkpointEvery=16) == [True, True, 221, 221]
 
 
+def test_of_a_long_past_only_as_much_joins_as_memory_allows(run):
+    assert run("""store.receive(snapshotAt(400)); feed(401, 420);
+        const past = [snapshotAt(1)]; for (let seq = 2; seq <= 400; seq += 1) past.push(event(seq));
+        const joined = store.prepend(past);
+        store.seekIndex(store.first);
+        return [joined, store.events.length <= 100, store.state.seq > 300, JSON.stringify(store.state) === JSON.stringify(snapshotAt(store.state.seq).state)];
+    """, checkpointEvery=16, maxEvents=100) == [True, True, True, True]
+
+
 def test_a_past_that_does_not_fit_is_left_out(run):
     assert run("""store.receive(snapshotAt(200));
         return [store.prepend([snapshotAt(40), event(41)]), store.prepend([]), store.events.length]

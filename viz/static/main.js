@@ -15,6 +15,7 @@ import { Tooltip } from './tooltip.js';
 import { Transport } from './transport.js';
 
 const ROOMLESS = new Set(['hello', 'catalog', 'rooms', 'create_room']);
+const HISTORY_EVENTS = 3000;       // how far back a newcomer can look: some six minutes at ×1
 const TABS = ['compare', 'lessons', 'recordings'];
 
 const data = JSON.parse(document.getElementById('bs-data').textContent);
@@ -108,7 +109,8 @@ async function mountScreen(root) {
 // A newcomer may scrub back too: the room's retained past is fetched once, when the page has drawn what is there now.
 async function loadHistory() {
   try {
-    const answer = await fetch(new URL(`api/rooms/${encodeURIComponent(app.socket.room)}/history`, document.baseURI));
+    const from = Math.max(0, store.head.seq - HISTORY_EVENTS);
+    const answer = await fetch(new URL(`api/rooms/${encodeURIComponent(app.socket.room)}/history?from=${from}`, document.baseURI));
     if (!answer.ok) return;
     const text = await answer.text();
     store.prepend(text.split('\n').filter(Boolean).map((line) => JSON.parse(line)));

@@ -79,10 +79,10 @@ export class Store {
   prepend(messages) {
     const start = this.events[0];
     if (!start || !isSnapshot(start) || !messages.length || !isSnapshot(messages[0])) return false;
-    const older = messages.filter((message) => message.seq <= start.seq);
+    let older = messages.filter((message) => message.seq <= start.seq);
     if (older.length < 2 || older.at(-1).seq !== start.seq || older.some((message, at) => at && message.seq !== older[at - 1].seq + 1)) return false;
-    const room = this.maxEvents - this.events.length;
-    if (older.length > room) return false;
+    older = startLater(older, this.maxEvents - this.events.length);
+    if (older.length < 2) return false;
     // The snapshot we started with gives way to the event of the same number, after which the state is the same.
     const shift = older.length - 1;
     this.events = [...older, ...this.events.slice(1)];
@@ -212,6 +212,16 @@ export class Store {
   }
 
   notify(what, message) { for (const listener of this.listeners) listener(what, message); }
+}
+
+// The last `count` of these messages, begun with a snapshot of the state that the ones left out lead to.
+function startLater(messages, count) {
+  const skipped = messages.length - Math.max(0, count);
+  if (skipped <= 0) return messages;
+  let state = null;
+  for (const message of messages.slice(0, skipped + 1)) state = apply(state, message);
+  const { v, room, seq } = messages[skipped] ?? messages.at(-1);
+  return [{ v, type: 'snapshot', room, seq, state }, ...messages.slice(skipped + 1)];
 }
 
 // What "jump to the next …" can look for.
