@@ -4,13 +4,13 @@
 import { themeColors } from './palette.js';
 
 export class Surface {
-  // `context` is the panel's; `label` names the picture for assistive technology (the panel's describe() tells the rest).
+  // `context` is the panel's. The picture itself is hidden from assistive technology: the panel's describe() says it in a sentence.
   constructor(root, context, { className = '' } = {}) {
     this.context = context;
     this.box = document.createElement('div');
     this.box.className = `bs-surface ${className}`;
     this.canvas = document.createElement('canvas');
-    this.canvas.setAttribute('role', 'img');
+    this.canvas.setAttribute('aria-hidden', 'true');
     this.tip = document.createElement('div');
     this.tip.className = 'bs-surface-tip';
     this.tip.hidden = true;
