@@ -23,7 +23,7 @@ def ended(message: dict, cause: str | None = None) -> bool:
     )
 
 
-async def follow(client, state: dict, done, patience: float = 60.0) -> dict:
+async def follow(client, state: dict, done, patience: float = 120.0) -> dict:
     """Reduce the stream until ``done(state)``; every message must fit the one before."""
     while not done(state):
         message = await next_event(client, lambda one: "seq" in one, patience)
@@ -65,7 +65,7 @@ async def kill_and_recover(page: Page, times: int, requests: int = 6) -> None:
             os.kill(pid, signal.SIGKILL)
             restored, said = {}, []
             while not restored:
-                message = await next_event(host, lambda one: True, 60)
+                message = await next_event(host, lambda one: True, 120)
                 if message["type"] == "restored":
                     restored = message
                 elif "seq" in message:
@@ -88,8 +88,8 @@ async def kill_and_recover(page: Page, times: int, requests: int = 6) -> None:
 
 async def test_a_killed_engine_is_reported_restarted_and_its_requests_go_on():
     with running() as page:
-        await kill_and_recover(page, times=3)
-        assert page.health()["engine"]["restarts"] == 3
+        await kill_and_recover(page, times=2)
+        assert page.health()["engine"]["restarts"] == 2
 
 
 @pytest.mark.soak
@@ -132,7 +132,7 @@ async def test_rooms_come_back_with_their_name_config_and_requests():
             await owner.ok("submit", room=room, prompt="hold on", params={"max_new_tokens": 60, "ignore_eos": True})
             await follow(owner, state, lambda now: any(request["outputs"] > 5 for request in now["requests"].values()))
             os.kill(page.engine_pid, signal.SIGKILL)
-            await next_event(owner, lambda message: message["type"] == "restored" and message["room"] == room, 60)
+            await next_event(owner, lambda message: message["type"] == "restored" and message["room"] == room, 120)
             fresh = await owner.ok("snapshot", room=room)
             assert fresh["state"]["config"]["block_size"] == 8 and len(fresh["state"]["requests"]) == 1
             await owner.ok("pause", room=room)  # and it is still the owner's
@@ -201,7 +201,7 @@ async def test_a_half_open_connection_harms_nobody(page):
 
 
 async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_not():
-    with running("--tab-grace", "0.6") as page:
+    with running("--tab-grace", "3") as page:
         async with browser(page, host=True) as host:
             state = (await next_event(host, lambda message: message["type"] == "snapshot"))["state"]
             await host.ok("pace", steps_per_second=20)
@@ -213,7 +213,7 @@ async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_no
                 await follow(host, state, lambda now: name in now["requests"] and now["requests"][name]["outputs"] > 0)
             async with browser(page, subscribe=None) as back:
                 await back.ok("hello", key=key)
-                await asyncio.sleep(1.2)
+                await asyncio.sleep(3.5)
                 fresh = await host.ok("snapshot")
                 assert fresh["state"]["requests"][name]["state"] == "decoding", "the visitor came back in time"
             ends = []
@@ -287,7 +287,7 @@ async def test_an_engine_killed_again_while_it_is_brought_back_loses_nothing():
                     "a new engine",
                 )
                 assert health["engine"]["restarts"] > 0
-            restored = await next_event(host, lambda message: message["type"] == "restored", 60)
+            restored = await next_event(host, lambda message: message["type"] == "restored", 120)
             assert not restored["lost"] and sorted(restored["renamed"]) == sorted(ids)
             fresh = (await host.ok("snapshot"))["state"]
             assert fresh["engine"]["status"] == "paused", "a pause survives too"
