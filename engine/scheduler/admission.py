@@ -6,6 +6,7 @@ Too much admission drains the cache and forces preemption; too little leaves the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from engine.request import Request, RequestState
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from engine.scheduler.base import Scheduler
 
 
-def promised_blocks(scheduler: Scheduler) -> int:
-    """Blocks that admitted prompts have yet to take: free now, but spoken for."""
+def promised_blocks(scheduler: Scheduler, requests: Iterable[Request]) -> int:
+    """Blocks that those of ``requests`` whose prompt is not done have yet to take: free now, but spoken for."""
     layout = scheduler.cache.layout
     return sum(max(0, layout.blocks_needed(request.total_tokens) - sum(map(len, request.tables)))
-               for request in scheduler.active.values() if request.state is RequestState.PREFILLING)
+               for request in requests if request.state is RequestState.PREFILLING)
 
 
 def closed_door(scheduler: Scheduler) -> tuple[Reason, int, int, int] | None:
@@ -50,7 +51,7 @@ def refusal(scheduler: Scheduler, request: Request, prefix: list[int], fork: boo
         need = len(cache.layout.groups)         # the shared tail, copied on its first write
     else:
         need = cache.layout.blocks_needed(request.total_tokens) - cache.owned_among(prefix)
-    have = cache.num_free - promised_blocks(scheduler)
+    have = cache.num_free - scheduler.promised
     if need > have:
         return Reason.NO_FREE_BLOCK, need, have, cache.layout.num_blocks
     return None

@@ -43,6 +43,7 @@ class Scheduler(ABC):
         self.active: dict[str, Request] = {}
         self.requests: dict[str, Request] = {}      # all that have not ended, by id
         self.starved: dict[str, int] = {}           # id -> blocks it lacked in the last step
+        self.promised = 0                           # blocks that admitted prompts have yet to take, while admitting
         self._budget = Budget(config, cache.layout)
         self._refusals = Refusals()
         self._preempted_now: set[str] = set()
@@ -175,6 +176,9 @@ class Scheduler(ABC):
 
     def admit(self, plan: StepPlan) -> None:
         """Start waiting requests in order of arrival, until one may not start: it blocks those behind it."""
+        if not self.pending:
+            return
+        self.promised = admission.promised_blocks(self, self.active.values())
         index = 0
         while index < len(self.pending):
             request = self.pending[index]
@@ -225,6 +229,7 @@ class Scheduler(ABC):
         if not cache.extend(request, start + count, plan):
             raise AssertionError(f"admission promised {request.id} blocks that were not there")
         plan.slices.append(self._take(request, start, count, request.remaining_tokens == count))
+        self.promised += admission.promised_blocks(self, (request,))
         return True
 
     def _start(self, request: Request, prefix: list[int], fork_from: Request | None, plan: StepPlan) -> None:
