@@ -80,6 +80,17 @@ def test_unknown_and_hostile_parts_of_a_link_are_left_out(app, commands, open_pa
     assert page.evaluate("[document.body.dataset.hiddenControls ?? null, window.batchscope.t.language(), ({}).x ?? null]") == [None, "en", None]
 
 
+def test_controls_that_are_left_out_are_hidden_elsewhere(app, live, commands, open_page):
+    live.get_by_role("tab", name="Recordings").click()
+    live.wait_for_function("window.batchscope.recordings?.replay?.mounted", timeout=30000)
+    live.check("[data-hide-control=forms]")
+    live.click("[data-do=link]")
+    live.wait_for_function("document.querySelector('[data-link]').value.includes('#b1.')")
+    page = open_page(live.input_value("[data-link]"))
+    page.wait_for_function("document.body.dataset.hiddenControls === 'forms'")
+    assert not page.locator("#bs-forms").is_visible() and page.locator("#bs-host-transport").is_visible()
+
+
 def test_the_run_card_tells_what_ran(live, commands):
     commands("submit", room="main", prompt="Hello", params={"max_new_tokens": 3})
     live.wait_for_function("window.batchscope.store.head.counters.finished >= 1")

@@ -9,12 +9,23 @@ import { LinkRefused, openLink } from './share.js';
 import { showTab } from './show_tab.js';
 
 export function start(app) {
+  rememberWorkload(app);
   addPictureMenus(app.screen, app.t);
   addForkButton(app);
   addRoomsButton(app);
   greet(app).catch((error) => console.info('no greeting', error));
   whenConnected(app, () => openHash(app));
   addEventListener('hashchange', () => openHash(app));
+}
+
+// A link and a run card tell the workload that was started last from this page.
+function rememberWorkload(app) {
+  const { command } = app;
+  app.command = async (cmd, fields) => {
+    const result = await command(cmd, fields);
+    if (cmd === 'workload') app.workload = fields.workload;
+    return result;
+  };
 }
 
 function addForkButton(app) {

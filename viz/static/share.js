@@ -24,7 +24,7 @@ export function stateToShare(app, extra = {}) {
   const { head } = app.store;
   const state = {
     t: extra.tab, c: configDifference(head.config, app.data.knobs), w: extra.workload ?? app.workload ?? undefined, p: app.layout.toText() || undefined,
-    l: app.t.language(), h: document.body.dataset.hiddenControls || undefined, s: extra.lesson ?? app.lesson ?? undefined, x: extra.compare ?? app.compare?.setup ?? undefined,
+    l: app.t.language(), h: (extra.hidden ?? document.body.dataset.hiddenControls) || undefined, s: extra.lesson ?? app.lesson ?? undefined, x: extra.compare ?? app.compare?.setup ?? undefined,
     d: document.body.classList.contains('bs-projector') ? 'projector' : undefined,
   };
   return Object.fromEntries(Object.entries(state).filter(([, value]) => value !== undefined));

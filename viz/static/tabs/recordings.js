@@ -8,6 +8,7 @@ import { runCardText, shareLink, tooLong } from '../share.js';
 
 const EXAMPLE = 'viz/examples/smollm2.jsonl.gz';
 const EXPORTS = [['html', 'html'], ['perfetto', 'json'], ['csv', 'zip']];
+const HIDEABLE = ['forms', 'transport', 'tabs'];                // parts of the page that a shared link may leave out
 const MAX_WORKING_MS = 90000;
 
 export async function mount(root, app) {
@@ -29,6 +30,7 @@ class RecordingsTab {
           <input type="file" hidden accept=".gz,.jsonl" data-file aria-hidden="true" tabindex="-1">
           <div class="bs-button-row"><button type="button" class="bs-button" data-do="example" data-t="recordings.example"></button></div></section>
         <section class="bs-card"><h2 data-t="recordings.share"></h2><p class="bs-soft" data-t="recordings.share.help"></p>
+          <fieldset class="bs-hide-choices"><legend data-t="share.hide"></legend>${HIDEABLE.map((name) => `<label><input type="checkbox" data-hide-control="${name}"> <span data-t="share.hide.${name}"></span></label>`).join('')}</fieldset>
           <div class="bs-button-row"><button type="button" class="bs-button" data-do="link" data-t="recordings.link"></button><button type="button" class="bs-button" data-do="card" data-t="recordings.card"></button></div>
           <input class="bs-input" readonly hidden data-link data-t-label="recordings.link"></section></div>
       <p class="bs-sentence" role="status" aria-live="polite" data-message></p>
@@ -184,7 +186,8 @@ class RecordingsTab {
 
   async #link() {
     const { t } = this.app;
-    const link = await shareLink(this.app);
+    const hidden = [...this.root.querySelectorAll('[data-hide-control]:checked')].map((box) => box.dataset.hideControl).join(' ');
+    const link = await shareLink(this.app, { hidden });
     const field = this.root.querySelector('[data-link]');
     field.hidden = false;
     field.value = link;
