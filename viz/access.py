@@ -45,10 +45,8 @@ class Access:
         asked = urlsplit(origin)
         if asked.scheme not in ("http", "https") or not asked.hostname:
             return False
-        for name in (_header(scope, b"host"), _header(scope, b"x-forwarded-host")):
-            if name and _same_place(asked, name.split(",")[0].strip()):
-                return True
-        return False
+        names = (_header(scope, b"host"), _header(scope, b"x-forwarded-host"))
+        return any(name and _same_place(asked, name.split(",")[0].strip()) for name in names)
 
 
 def _same_place(origin: Any, host: str) -> bool:
