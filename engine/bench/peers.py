@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
+    # Whatever ends this process, the stopped ones must be woken and ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     workloads, peers = _names(options.workloads, tuple(DESCRIPTIONS), "workload"), _names(options.peers, PEERS, "peer")
     from engine.model.threads import available_cores, configure_threads
     configure_threads()
