@@ -55,6 +55,8 @@ def test_prefill_slices_and_decodes_are_seen_in_one_step(live: Page, commands: C
     commands("pause", room="main")
     commands("submit", room="main", prompt="One two three", params={"max_new_tokens": 40, "ignore_eos": True})
     commands("step", room="main", count=3)
+    # A step is run after its command is answered: the long prompt must come when these three are over.
+    live.wait_for_function("Object.values(batchscope.store.head.requests)[0]?.outputs === 3")
     commands("submit", room="main", prompt=LONG, params={"max_new_tokens": 8})
     commands("step", room="main", count=1)
     live.wait_for_function("batchscope.store.head.last.slices.length === 2")
