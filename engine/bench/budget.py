@@ -1,8 +1,8 @@
-"""Where the time of a step goes on this CPU, and how near it comes to what the machine can do.
+"""Where the time of a step goes on this CPU, and what it reads and computes a second.
 
 Steps of 1, 8 and 32 decoding requests and of one slice of 256 prompt tokens: milliseconds per phase of the fused decoder, of the
-host's work around it (schedule, index tensors, commit, event), and two shares: bytes read by time over the measured read bandwidth,
-and arithmetic by time over the measured peak. JSON: ``machine`` and ``steps``.
+host's work around it (schedule, index tensors, commit, event), and what the whole step comes to in bytes of weights and cache read a
+second and in arithmetic a second, to be held against the machine's limits. JSON: ``steps``.
 """
 
 from __future__ import annotations
@@ -30,22 +30,20 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     new_executor, tokenizer = open_executors("model", options.model, options.dtype)
     executor = new_executor()
-    machine = {"read_bytes_per_second": read_bandwidth(), "flops_per_second": peak_flops(options.dtype)}
-    steps = {name: step_budget(executor, tokenizer, decodes, prompt, options.steps, machine) for name, decodes, prompt in SHAPES}
+    steps = {name: step_budget(executor, tokenizer, decodes, prompt, options.steps) for name, decodes, prompt in SHAPES}
     phases = list(steps["1 decode"]["phases"])
-    print(f"reading: {machine['read_bytes_per_second'] / 1e9:.1f} GB/s, arithmetic: {machine['flops_per_second'] / 1e9:.0f} GFLOP/s\n")
     print_table(["ms", *steps], [
         *[[phase, *[f"{step['phases'][phase]:.2f}" for step in steps.values()]] for phase in phases],
         ["host", *[f"{step['host_ms']:.2f}" for step in steps.values()]],
         ["whole step", *[f"{step['step_ms']:.2f}" for step in steps.values()]],
-        ["share of bandwidth", *[f"{step['bandwidth_share']:.0%}" for step in steps.values()]],
-        ["share of peak", *[f"{step['peak_share']:.0%}" for step in steps.values()]]])
+        ["reading, GB/s", *[f"{step['bytes_per_second'] / 1e9:.1f}" for step in steps.values()]],
+        ["arithmetic, GFLOP/s", *[f"{step['flops_per_second'] / 1e9:.0f}" for step in steps.values()]]])
     if options.json:
-        options.json.write_text(json.dumps({"card": run_card(executor, 0), "machine": machine, "steps": steps}, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps({"card": run_card(executor, 0), "steps": steps}, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def step_budget(executor: Any, tokenizer: Any, decodes: int, prompt: int, count: int, machine: dict[str, float]) -> dict[str, Any]:
+def step_budget(executor: Any, tokenizer: Any, decodes: int, prompt: int, count: int) -> dict[str, Any]:
     """The mean over the quietest quarter of ``count`` equal steps. Raises :class:`CommandRefused` without the fused decoder."""
     from engine.config import EngineConfig
     from engine.engine import Engine
@@ -81,38 +79,4 @@ def step_budget(executor: Any, tokenizer: Any, decodes: int, prompt: int, count:
     flops = 2 * rows * (spec.num_matmul_params - head) + 2 * max(1, decodes) * head
     moved = spec.num_matmul_params * spec.dtype_bytes + cached * spec.kv_bytes_per_token
     return {"step_ms": step * 1e3, "host_ms": (step - sum(phases)) * 1e3, "phases": {name: part * 1e3 for name, part in zip(PHASES, phases)},
-            "bandwidth_share": moved / step / machine["read_bytes_per_second"], "peak_share": flops / step / machine["flops_per_second"]}
-
-
-def read_bandwidth() -> float:
-    """Bytes per second of the best of several sums over 512 MiB, with all threads."""
-    import torch
-    data = torch.ones(1 << 27, dtype=torch.int32)
-    _huge(data)
-    return data.nbytes / _best(lambda: data.view(torch.float32).sum())
-
-
-def peak_flops(dtype: str) -> float:
-    """FLOP/s of the best of several products of two square matrices of 2,048, with PyTorch's own kernels."""
-    import torch
-    a = torch.ones(2048, 2048, dtype=getattr(torch, dtype))
-    return 2 * 2048 ** 3 / _best(lambda: a @ a)
-
-
-def _best(work: Any) -> float:
-    times = []
-    for _ in range(12):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
-def _huge(tensor: Any) -> None:
-    """Huge pages, as the packed weights have: the bandwidth with small ones is not the machine's."""
-    from engine.model.native_library import NativeUnavailable, load_library
-    try:
-        load_library().advise_huge_pages(tensor.data_ptr(), tensor.nbytes)
-    except NativeUnavailable:
-        return
-    tensor.copy_(tensor.clone())
+            "bytes_per_second": moved / step, "flops_per_second": flops / step}
