@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lessons.check import check_claims, check_questions
 from lessons.format import LANGUAGES, MAX_RECORDING_BYTES
 from lessons.handout import handout_html
 from lessons.loader import lesson_names, load_lesson, recording_path
@@ -45,6 +46,15 @@ def test_is_small_and_whole(name):
         html = handout_html(name, language)
         assert html.count("<svg") == sum(1 for section in lesson.texts[language].sections for block in section.blocks if block[0] == "figure")
         assert "<script" not in html and "http" not in html.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_numbers_bear_out_the_text(name):
+    """What the prose shows before anybody runs anything are the recorded numbers, so they must satisfy the claims too."""
+    lesson = load_lesson(name)
+    metrics = read_recording(lesson).metrics
+    verdicts = check_claims(lesson, metrics) + check_questions(lesson, metrics)
+    assert [f"{verdict.name}: {verdict.text}" for verdict in verdicts if not verdict.holds] == []
 
 
 def test_simulated_recordings_are_what_the_engine_does_today(runner):
