@@ -98,7 +98,7 @@ class Engine:
             self.scheduler.add(request)
             self.recorder.request(request)
             if self.tokenizer is not None:
-                self._streams[request.id] = TextStream(self.tokenizer, params.stop)
+                self._streams[request.id] = TextStream(self.tokenizer, params.stop, context=tokens[-32:])
             if params.max_new_tokens == 0:
                 self._end(request, RequestState.FINISHED, "length", "length", now)
         self.flush("submit", now)

@@ -93,6 +93,9 @@ class Scheduler(ABC):
             # Nothing could be scheduled at all: offload and try again within the same step. Each round takes at least one
             # request out of the batch, held static slots first, or fails the only one left, so this ends.
             self._relieve(plan)
+        # Row order of the packed batch: rows of one token first (they share one attention call). The event lists them as
+        # they are executed.
+        plan.slices.sort(key=_many_tokens)
         self.recorder.set_waiting(self._refusals.to_dict())
 
     def _fill(self, plan: StepPlan) -> None:
@@ -303,3 +306,7 @@ class Scheduler(ABC):
         request.num_computed = 0
         request.offloaded = False
         self.recorder.transition(request, RequestState.PENDING, cause, self.now(), **details)
+
+
+def _many_tokens(piece: Slice) -> bool:
+    return piece.count > 1

@@ -158,3 +158,15 @@ def test_the_textbook_figure_is_counted_by_the_engine(scheduler, steps, idle):
     room.run()
     assert (room.counters["steps"], room.counters["idle_cells"]) == (steps, idle)
     assert room.counters["useful_cells"] == 15
+
+
+def test_the_event_lists_the_rows_in_the_order_of_the_batch_that_was_executed():
+    """One-token rows are packed first, whoever was served first: under prefill_first the two orders differ."""
+    room = Watched(num_blocks=64, max_batch_tokens=16, scheduler_type="prefill_first")
+    room.submit([5] * 3, 20)
+    room.step(2)
+    room.submit([7] * 40, 4)
+    room.step(1)
+    event = room.events[-1]
+    assert [row[2] for row in event["slices"]] == sorted(row[2] for row in event["slices"])
+    assert [row[3] for row in event["slices"]] == ["decode", "prefill"]
