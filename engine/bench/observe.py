@@ -124,12 +124,12 @@ async def viewers_cost(count: int, seconds: float, rounds: int, step_ms: float |
         probe = await _Probe.open(socket, PACE)
         rows: dict[str, list[dict[str, float]]] = {"none": [], "viewers": [], "stalled": []}
         for _ in range(rounds):
-            for kind in rows:
+            for kind, taken in rows.items():
                 watchers = None
                 if kind != "none":
                     watchers = _start_watchers(socket, 1 if kind == "stalled" else count, kind == "stalled")
                     await asyncio.to_thread(watchers.stdout.readline)
-                rows[kind].append(await probe.window(seconds, engine, page))
+                taken.append(await probe.window(seconds, engine, page))
                 if watchers:
                     watchers.kill()
                     watchers.wait()
@@ -255,6 +255,7 @@ def _print(report: dict[str, Any]) -> None:
     for kind, words in (("viewers", "viewers"), ("stalled", "viewer that reads nothing")):
         if part := report.get(kind):
             share = f"{part['share_of_model_step']:.2%} of a model step" if part["share_of_model_step"] is not None else ""
+            rates = f"{part['steps_per_second']:.2f} ({part['steps_per_second_alone']:.2f})"
             rows += [[f"{part['count']} {words}: engine process", f"{part['extra_ms']:+.3f} ms/step", share],
-                     ["   steps per second (without)", f"{part['steps_per_second']:.2f} ({part['steps_per_second_alone']:.2f})", f"page {part['page_ms_per_step']:.1f} ms/step"]]
+                     ["   steps per second (without)", rates, f"page {part['page_ms_per_step']:.1f} ms/step"]]
     print_table(["observation", "cost", ""], rows)

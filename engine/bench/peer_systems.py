@@ -31,10 +31,10 @@ class Batchscope:
     def __init__(self, model: str) -> None:
         from engine.model.threads import configure_threads
         configure_threads()
-        from engine.executor.model import ModelExecutor
-        from engine.model.loading import load_model
         from engine.config import EngineConfig
         from engine.engine import Engine
+        from engine.executor.model import ModelExecutor
+        from engine.model.loading import load_model
         loaded = load_model(model, dtype="bfloat16")
         self._executor = ModelExecutor(loaded)
         # Repeats send the same prompts again: no system may find them in its prefix cache.

@@ -109,7 +109,7 @@ class Worker:
                 from engine.bench.peer_llamacpp import bf16_gguf
                 model = str(bf16_gguf())
         self._name = name
-        self._log = open(_log_file(name), "w", encoding="utf-8")
+        self._log = open(_log_file(name), "w", encoding="utf-8")     # noqa: SIM115 (open as long as the process writes to it)
         self._process = subprocess.Popen([python, "-m", "engine.bench.peer_worker", name, model], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
         self.description = self._answer()["ready"]
@@ -179,7 +179,8 @@ def own_environment(name: str) -> Path:
             raise CommandRefused("peer_install", f"{name} could not be installed: {last[0][:300]}.")
         if name == "vllm":
             # Beside a CPU build of torch, the builds for CUDA that PyPI gives of these do not load; text needs none of them.
-            subprocess.run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision", "torchaudio", "torchcodec"], check=False)
+            subprocess.run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision", "torchaudio", "torchcodec"],
+                           check=False)
         ready.touch()
     return python
 
@@ -188,7 +189,8 @@ def _vllm_environment(folder: Path) -> dict[str, str]:
     """The allocator and the OpenMP runtime that vLLM's CPU documentation asks to preload, where they can be found."""
     found = [path for pattern in ("libtcmalloc_minimal.so.4", "libiomp5.so") for base in (folder, Path("/usr/lib"))
              for path in sorted(base.rglob(pattern))[:1]]
-    return {"LD_PRELOAD": ":".join(map(str, found)), "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    return {"LD_PRELOAD": ":".join(map(str, found)), "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 
 
 def _log_file(name: str) -> Path:
@@ -200,9 +202,8 @@ def _log_file(name: str) -> Path:
 def _print(name: str, result: dict[str, Any]) -> None:
     print(f"\n{name}: {DESCRIPTIONS[name]}")
     rows = []
-    for system in result:
+    for system, row in result.items():
         if system not in ("ratio", "same_tokens"):
-            row = result[system]
             ratio = result["ratio"].get(system)
             rows.append([system, f"{row['tok_s']:.0f}", f"{row['low']:.0f}–{row['high']:.0f}", f"{ratio:.2f}×" if ratio else "",
                          f"{result['same_tokens'][system]:.0%}" if ratio else ""])

@@ -173,9 +173,9 @@ class FusedDecoder:
             panel = getattr(self._library, f"packed_panel_{self._suffix}")(weights[0].shape[1])
             address = self._packed.data_ptr() + used * self.dtype.itemsize
             for index, weight in enumerate(weights):
-                weight = weight.contiguous()
+                dense = weight.contiguous()
                 getattr(self._library, f"pack_{self._suffix}")(
-                    weight.data_ptr(), *weight.shape, address + index * panel * self.dtype.itemsize, len(weights) * panel)
+                    dense.data_ptr(), *weight.shape, address + index * panel * self.dtype.itemsize, len(weights) * panel)
                 used += self._packed_size(*weight.shape)
             return address
 

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import torch      # also loads libgomp.so.1, before the library asks for it
+import torch  # also loads libgomp.so.1, before the library asks for it
 
 from engine.model.cache_dir import find_entry, make_entry
 
