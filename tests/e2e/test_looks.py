@@ -35,6 +35,10 @@ def test_the_main_panels_fit_a_laptop_without_scrolling(app: App, busy: Commands
         box = page.locator(f'[data-panel="{name}"]').bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= 720, f"{name} ends at {box['y'] + box['height']:.0f}"
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    # The lane of the offloaded, when there are some, makes the others lower and moves nothing.
+    before = page.locator('[data-panel="timeline"]').bounding_box()["y"]
+    page.evaluate("document.querySelector('[data-lane=offloaded]').dataset.some = 'true'")
+    assert page.locator('[data-panel="timeline"]').bounding_box()["y"] == pytest.approx(before, abs=1)
 
 
 def test_a_phone_shows_transport_lanes_blocks_and_answers_and_folds_the_rest(app: App, busy: Commands, open_page: Callable[..., Page]):
