@@ -1,8 +1,8 @@
 """Compare output tokens per second with other systems on this machine, in turn, in one run.
 
 Each system runs in a process of its own, all opened first; then workload after workload, repeat after repeat, each takes its
-turn while the others are stopped (some poll for work even when there is none), and the order rotates. Medians are reported, and per repeat the ratio to each peer, whose median
-does not suffer when the machine is busier in one repeat than in another.
+turn while the others are stopped (some poll for work even when there is none), and the order rotates. Medians are reported, and
+per repeat the ratio to each peer, whose median does not suffer when the machine is busier in one repeat than in another.
 
 JSON: ``workloads.<w>.<system>.tok_s`` (median; also ``runs``, ``low``, ``high``), ``workloads.<w>.ratio.<peer>`` (ours by theirs),
 ``workloads.<w>.same_tokens.<peer>`` (share of outputs equal to ours, token for token), ``card``.
