@@ -9,7 +9,7 @@ from engine.config import EngineConfig
 class Budget:
     """Query tokens and KV reads of one step. Invariant: neither ever exceeds its maximum."""
 
-    __slots__ = ("max_tokens", "max_kv", "tokens", "kv", "_window")
+    __slots__ = ("_window", "kv", "max_kv", "max_tokens", "tokens")
 
     def __init__(self, config: EngineConfig, layout: CacheLayout) -> None:
         self.max_tokens = config.max_batch_tokens

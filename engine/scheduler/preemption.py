@@ -40,8 +40,6 @@ def _freed_with(victims: list[Request], newest: Request, cache: PagedCache) -> i
     freed = 0
     for group, table in enumerate(newest.tables):
         for block in table:
-            if owners[block] == 1:
-                freed += 1
-            elif others and owners[block] == 1 + sum(block in other.tables[group] for other in others):
+            if owners[block] == 1 or (others and owners[block] == 1 + sum(block in other.tables[group] for other in others)):
                 freed += 1
     return freed
