@@ -20,7 +20,7 @@ def test_the_rooms_dialog(page, commands):
     page.wait_for_function("document.querySelectorAll('.bs-room-list li').length > 0 && document.querySelector('.bs-rooms [data-device]').options.length > 1")
     assert page.evaluate(RUN) == []
     page.keyboard.press("Escape")
-    assert page.locator("dialog.bs-rooms").count() == 0
+    page.wait_for_selector("dialog.bs-rooms", state="detached")
     page.keyboard.press("Enter")
     page.wait_for_selector("[data-big]")
     page.focus("[data-big]")
@@ -29,8 +29,9 @@ def test_the_rooms_dialog(page, commands):
     assert page.evaluate("[window.batchscope.store.head.engine.model, window.batchscope.store.head.engine.device]") == [
         "Llama-3.1-70B", "simulated 8 × H100-80GB"]
     assert "simulated" in page.inner_text(".bs-engine-badge")
-    page.evaluate("window.batchscope.command('close_room')")
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(1500)                   # the room's past is fetched a moment after it was entered
+    page.evaluate("""async () => { const { socket, watch } = window.batchscope; const { room } = socket;
+      await watch('main'); await socket.command('close_room', { room }); }""")
     assert {room["room"] for room in commands("rooms")["rooms"]} == before
 
 
@@ -43,7 +44,7 @@ def test_the_fork_dialog(page, commands):
     assert page.evaluate("document.querySelector('dialog.bs-fork').contains(document.activeElement)")
     assert page.evaluate(RUN) == []
     page.keyboard.press("Escape")
-    assert page.locator("dialog.bs-fork").count() == 0
+    page.wait_for_selector("dialog.bs-fork", state="detached")
 
 
 def test_the_running_comparison(page):

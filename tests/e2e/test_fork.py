@@ -76,4 +76,4 @@ def test_a_fork_without_a_difference_and_a_bad_value_are_refused_in_the_dialog(r
     run.click(".bs-fork [data-do=start]")
     run.wait_for_function("document.querySelector('.bs-fork [data-message]').textContent.includes('max_batch_tokens must lie between')")
     run.keyboard.press("Escape")
-    assert run.locator("dialog.bs-fork").count() == 0
+    run.wait_for_selector("dialog.bs-fork", state="detached")
