@@ -110,7 +110,7 @@ class LessonsTab {
   async #classMoved() {
     this.#drawBar();
     const { classLink } = this;
-    for (const section of this.view?.sections ?? []) section.question?.refresh();
+    this.view?.refresh();
     if (!classLink.led || !classLink.state.lesson) return;
     const { lesson, step } = classLink.state;
     const index = this.course.lessons.find((entry) => entry.name === lesson)?.steps.indexOf(step) ?? -1;
