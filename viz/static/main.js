@@ -11,6 +11,7 @@ import { palette, themeColors } from './palette.js';
 import { PanelLayout, Screen } from './screen.js';
 import { Socket, socketUrl } from './socket.js';
 import { Store } from './store.js';
+import { openLesson } from './term_lessons.js';
 import { Tooltip } from './tooltip.js';
 import { Transport } from './transport.js';
 
@@ -21,7 +22,7 @@ const TABS = ['compare', 'lessons', 'recordings'];
 const data = JSON.parse(document.getElementById('bs-data').textContent);
 const t = makeTranslator(data.texts, startLanguage(data.texts));
 const store = new Store();
-const tooltip = new Tooltip(t);
+const tooltip = new Tooltip(t, (name) => openLesson(app, name));
 const layout = new PanelLayout();
 const motion = matchMedia('(prefers-reduced-motion: reduce)');
 const parameters = new URLSearchParams(location.search);
