@@ -23,8 +23,8 @@ def promised_blocks(scheduler: Scheduler, requests: Iterable[Request]) -> int:
                for request in requests if request.state is RequestState.PREFILLING)
 
 
-def closed_door(scheduler: Scheduler) -> tuple[Reason, int, int, int] | None:
-    """Why nobody may start now, whoever it is, as (reason, need, have, limit); ``None`` when somebody may.
+def closed_door(scheduler: Scheduler, request: Request) -> tuple[Reason, int, int, int] | None:
+    """Why nobody may start now, ``request`` or another, as (reason, need, have, limit); ``None`` when somebody may.
 
     Asked first, so that a request that waits at a closed door is not looked up in the prefix cache at every step.
     """
@@ -35,7 +35,7 @@ def closed_door(scheduler: Scheduler) -> tuple[Reason, int, int, int] | None:
     # With nobody running, the margin protects nobody.
     margin = math.ceil(config.effective_safety_margin * cache.layout.num_blocks) if scheduler.active else 0
     if free < margin:
-        return Reason.SAFETY_MARGIN, margin, free, margin
+        return Reason.SAFETY_MARGIN, cache.layout.blocks_needed(request.total_tokens), free, margin
     return None
 
 

@@ -211,7 +211,7 @@ class Scheduler(ABC):
         if budget.tokens <= 0:
             refuse(request, Reason.TOKEN_BUDGET, request.remaining_tokens, 0, budget.max_tokens)
             return False
-        no = admission.closed_door(self)
+        no = admission.closed_door(self, request)
         if no is not None:
             refuse(request, *no)
             return False
