@@ -9,7 +9,10 @@ const PATIENCE_MS = 700;             // an engine that is ready at once needs no
 
 export async function greet(app) {
   await new Promise((resolve) => { setTimeout(resolve, PATIENCE_MS); });
-  const busy = () => app.store.head.engine.status === 'loading';
+  const busy = () => {
+    const { engine, layout } = app.store.head;
+    return engine.status === 'loading' || (engine.status === 'failed' && layout === null);     // not there yet, or not to be reached
+  };
   if (!busy()) return;
   const answer = await fetch(new URL(EXAMPLE, document.baseURI));
   if (!answer.ok) return;
