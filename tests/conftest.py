@@ -14,6 +14,13 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 import pytest  # noqa: E402
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The browser tests come last: Playwright's event loop stays in this thread until the session ends, and tests that run
+    an event loop of their own could not do so beside it."""
+    items.sort(key=lambda item: "e2e" in item.path.parts)
+
+
 def _load_default(dtype: str):
     from engine.errors import ModelUnavailable
     from engine.model.loading import load_model
