@@ -161,6 +161,17 @@ class FrameRefused(CommandRefused):
         self.id = id
 
 
+def too_fast(frame: str | bytes, per_second: float) -> FrameRefused:
+    """The refusal of a frame beyond the allowed rate. It names the command's id, or its sender would wait for ever."""
+    try:
+        number = decode(frame).get("id")
+    except (ValueError, RecursionError, AttributeError):
+        number = None
+    if isinstance(number, bool) or not isinstance(number, (int, str)) or len(str(number)) > MAX_ID_LENGTH:
+        number = None
+    return FrameRefused("too_fast", f"More than {per_second:g} messages a second; slow down.", number)
+
+
 def parse_command(frame: str | bytes) -> Command:
     """Read one frame. Raises :class:`FrameRefused`."""
     if isinstance(frame, (bytes, bytearray, memoryview)):

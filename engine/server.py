@@ -236,9 +236,7 @@ class EngineServer:
         async for frame in connection.socket:
             try:
                 if not connection.trusted and not connection.bucket.take(asyncio.get_running_loop().time()):
-                    raise CommandRefused(
-                        "too_fast", f"More than {self.limits.messages_per_second:g} messages a second; slow down."
-                    )
+                    raise protocol.too_fast(frame, self.limits.messages_per_second)
                 command = protocol.parse_command(frame)
             except CommandRefused as problem:
                 connection.answer(protocol.error(getattr(problem, "id", None), problem))

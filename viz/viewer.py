@@ -196,9 +196,7 @@ class Viewer:
             if len(frame) > self.viewers.limits.max_message_bytes:
                 raise CommandRefused("too_large", f"A message may have at most {self.viewers.limits.max_message_bytes} bytes.")
             if not self.bucket.take(asyncio.get_running_loop().time()):
-                raise CommandRefused(
-                    "too_fast", f"More than {self.viewers.limits.messages_per_second:g} messages a second; slow down."
-                )
+                raise protocol.too_fast(frame, self.viewers.limits.messages_per_second)
             for_class = self.viewers.classroom.parse(frame) if self.viewers.classroom else None
             command = None if for_class else protocol.parse_command(frame)
         except CommandRefused as problem:

@@ -156,7 +156,24 @@ async def test_an_engine_that_dies_at_once_is_tried_again_ever_more_slowly():
         page.stop()
 
 
-async def test_a_stalled_viewer_slows_nobody_and_catches_up_by_snapshot(page):
+@pytest.fixture
+def patient_page():
+    """A page that lets one viewer send as fast as it likes."""
+    with running("--limits", json.dumps({"messages_per_second": 10_000, "message_burst": 10_000})) as page:
+        yield page
+
+
+async def test_a_command_refused_for_its_speed_is_answered_by_its_id(page):
+    async with browser(page, subscribe=None) as hasty:
+        for number in range(215):
+            await hasty.send(json.dumps({"id": f"hasty {number}", "cmd": "rooms"}))
+        answers = [await hasty.receive() for _ in range(215)]
+    assert {answer["id"] for answer in answers} == {f"hasty {number}" for number in range(215)}
+    assert {answer["code"] for answer in answers if answer["type"] == "error"} == {"too_fast"}
+
+
+async def test_a_stalled_viewer_slows_nobody_and_catches_up_by_snapshot(patient_page):
+    page = patient_page
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     narrow.connect(("127.0.0.1", int(page.url.rsplit(":", 1)[1])))
