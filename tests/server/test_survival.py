@@ -306,6 +306,9 @@ async def test_an_engine_killed_again_while_it_is_brought_back_loses_nothing():
                 assert health["engine"]["restarts"] > 0
             restored = await next_event(host, lambda message: message["type"] == "restored", 120)
             assert not restored["lost"] and sorted(restored["renamed"]) == sorted(ids)
-            fresh = (await host.ok("snapshot"))["state"]
+            # A quick page may have brought everything back before the last kill, and does so once more.
+            while (fresh := (await host.ok("snapshot"))["state"])["engine"]["status"] in ("failed", "loading"):
+                restored = await next_event(host, lambda message: message["type"] == "restored", 120)
+                assert not restored["lost"] and len(restored["renamed"]) == 12
             assert fresh["engine"]["status"] == "paused", "a pause survives too"
             assert len(fresh["requests"]) == 12 and {request["state"] for request in fresh["requests"].values()} == {"pending"}
