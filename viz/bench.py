@@ -9,17 +9,14 @@ not depend on what else the machine does.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+
+from viz.served_page import serving
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -54,26 +51,6 @@ MEASURE = """async (seconds) => {
 }"""
 
 
-@contextlib.contextmanager
-def serving(pace: float, blocks: int, requests: int) -> Iterator[str]:
-    """A page process with a simulated engine; yields its address."""
-    config = {"block_size": 16, "num_blocks": blocks, "max_requests_per_batch": requests, "max_batch_tokens": 512, "safety_margin": 0.0}
-    process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", "0", "--host", "127.0.0.1", "--device", "simulated:h100", "--model", "llama-8b",
-         "--pace", str(pace), "--config", json.dumps(config)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        url = process.stdout.readline().split()[1]
-        for _ in range(300):
-            with contextlib.suppress(OSError), urlopen(f"{url}healthz", timeout=5) as answer:
-                if json.load(answer)["ready"] and b"bs-data" in urlopen(url, timeout=5).read():
-                    break
-            time.sleep(0.2)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
 def measure(seconds: float, pace: float, blocks: int, requests: int) -> dict[str, Any]:
     """Figures as the page reports them. Raises ``RuntimeError`` when there is no chromium."""
     from playwright.sync_api import sync_playwright
@@ -83,7 +60,8 @@ def measure(seconds: float, pace: float, blocks: int, requests: int) -> dict[str
         raise RuntimeError("viz.bench needs chromium; install it or name it in the variable CHROMIUM.")
     workload = {"num_requests": 4000, "arrivals": {"kind": "closed", "users": requests}, "content": "tokens",
                 "prompt_length": {"kind": "uniform", "low": 32, "high": 600}, "output_length": {"kind": "uniform", "low": 100, "high": 300}}
-    with serving(pace, blocks, requests) as url, sync_playwright() as playwright:
+    config = {"block_size": 16, "num_blocks": blocks, "max_requests_per_batch": requests, "max_batch_tokens": 512, "safety_margin": 0.0}
+    with serving(config, pace, "--device", "simulated:h100", "--model", "llama-8b") as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(url)

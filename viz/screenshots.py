@@ -6,17 +6,13 @@ The engine runs the real default model on a cache small enough that requests wai
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+
+from viz.served_page import serving
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -31,23 +27,6 @@ PICTURES: dict[str, tuple[int, int, str]] = {
     "korean": (1440, 900, "?lang=ko&theme=light"), "laptop": (1280, 720, "?lang=en&theme=light"),
     "phone": (390, 844, "?lang=en&theme=light"), "projector": (1440, 900, "?lang=en&theme=light&view=projector"),
 }
-
-
-@contextlib.contextmanager
-def app() -> Iterator[str]:
-    process = subprocess.Popen([sys.executable, "app.py", "--port", "0", "--host", "127.0.0.1", "--pace", "8", "--config", json.dumps(CONFIG)],
-                               cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        url = process.stdout.readline().split()[1]
-        for _ in range(600):
-            with contextlib.suppress(OSError), urlopen(f"{url}healthz", timeout=5) as answer:
-                if json.load(answer)["ready"] and b"bs-data" in urlopen(url, timeout=5).read():
-                    break
-            time.sleep(0.2)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def fill_room(page: Any) -> None:
@@ -82,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     from playwright.sync_api import sync_playwright
     options.out.mkdir(parents=True, exist_ok=True)
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    with app() as url, sync_playwright() as playwright:
+    with serving(CONFIG, 8) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         filled = False
         for name in options.names:
