@@ -11,7 +11,12 @@ export function makeTranslator(texts, language) {
   t.language = () => current;
   t.languages = () => Object.keys(texts);
   t.setLanguage = (next) => { if (texts[next]) current = next; };
-  t.number = (value, digits = 0) => new Intl.NumberFormat(current, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
+  const formats = new Map();                                 // making one costs a hundred times what using it does
+  t.number = (value, digits = 0) => {
+    const key = `${current}${digits}`;
+    if (!formats.has(key)) formats.set(key, new Intl.NumberFormat(current, { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+    return formats.get(key).format(value);
+  };
   t.apply = (root) => {
     for (const element of root.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
     for (const element of root.querySelectorAll('[data-t-label]')) {

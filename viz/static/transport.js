@@ -6,6 +6,7 @@ import { EVENT_KINDS } from './store.js';
 const STEPS_PER_SECOND_AT_1 = 8;
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 0];                   // factors of ×1; 0 is unlimited
 const JUMP_KINDS = ['preemption', 'swap', 'capture', 'prefix_hit', 'finish', 'config'];
+const SCRUBBER_MS = 100;                                     // live, the handle stays at the end: ten times a second is enough
 const MARK_KINDS = ['preemption', 'swap', 'capture'];
 const ICONS = {
   start: 'M3 3h2v10H3zM13 3v10L6 8z', back: 'M11 3v10L4 8zM11 3', play: 'M4 2.5v11l9-5.5z', pause: 'M4 3h3v10H4zM9 3h3v10H9z',
@@ -51,7 +52,8 @@ export class Transport {
     document.addEventListener('keydown', (event) => this.#key(event));
     this.marks = this.store.track('marks', () => new Marks());
     this.store.subscribe(() => this.#schedule());
-    new ResizeObserver(() => this.#schedule()).observe(this.canvas);
+    this.scrubberDrawnAt = -Infinity;
+    new ResizeObserver(([record]) => { this.scrubber = record.contentRect; this.scrubberDrawnAt = -Infinity; this.#schedule(); }).observe(this.canvas);
     this.#draw();
   }
 
@@ -173,6 +175,20 @@ export class Transport {
       const factor = pace / STEPS_PER_SECOND_AT_1;
       this.speed.value = String(SPEEDS.includes(factor) ? factor : pace ? this.#nearest(factor) : 0);
     }
+    this.#moveScrubber(text);
+  }
+
+  // Asked for in every frame, done when it is due. In the past every move is shown at once.
+  #moveScrubber(text) {
+    const { store } = this;
+    const { head, live } = store;
+    const now = performance.now();
+    if (live && this.scrubberLive && now - this.scrubberDrawnAt < SCRUBBER_MS) {
+      this.scrubberTimer ??= setTimeout(() => { this.scrubberTimer = null; this.scrubberDrawnAt = -Infinity; this.#schedule(); }, SCRUBBER_MS);
+      return;
+    }
+    this.scrubberDrawnAt = now;
+    this.scrubberLive = live;
     const first = store.events.length ? store.messageAt(store.first).seq : 0;
     this.range.min = first;
     this.range.max = Math.max(first + 1, head.seq);
@@ -187,8 +203,7 @@ export class Transport {
 
   #drawScrubber(first, last, at) {
     const { canvas } = this;
-    const width = canvas.clientWidth;
-    const height = canvas.clientHeight;
+    const { width, height } = this.scrubber ?? {};
     if (!width) return;
     const ratio = window.devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio); }
@@ -204,9 +219,13 @@ export class Transport {
     pen.fillRect(8, middle - 2, x(at) - 8, 4);
     const tint = { preemption: colors.bad, swap: colors.warn, capture: colors.accent };
     const rowOf = { preemption: middle - 11, swap: middle + 5, capture: middle + 5 };
+    const drawnAt = {};                                        // a kind's last pixel: of a thousand marks on one, one is drawn
     for (const mark of this.marks.rows) {
+      const pixel = Math.round(x(mark.seq));
+      if (drawnAt[mark.kind] === pixel) continue;
+      drawnAt[mark.kind] = pixel;
       pen.fillStyle = tint[mark.kind];
-      pen.fillRect(Math.round(x(mark.seq)) - 1, rowOf[mark.kind], 2, 6);
+      pen.fillRect(pixel - 1, rowOf[mark.kind], 2, 6);
     }
     pen.beginPath();
     pen.arc(x(at), middle, 6, 0, 7);
@@ -217,7 +236,7 @@ export class Transport {
     pen.stroke();
   }
 
-  restyle() { this.shownText = this.shownBadge = this.shownPlay = null; this.#schedule(); }
+  restyle() { this.shownText = this.shownBadge = this.shownPlay = null; this.scrubberDrawnAt = -Infinity; this.#schedule(); }
 }
 
 // Where in the history something worth jumping to happened.

@@ -68,11 +68,23 @@ export default class Composition {
       decode: parts.decode, prefill: parts.prefill, padding: parts.padding, unused: parts.unused,
       requests: `${requests?.[0] ?? state.active.length} / ${state.config?.max_requests_per_batch ?? requests?.[1] ?? 0}`,
     };
+    this.#reserve(parts.most, state.config?.max_requests_per_batch ?? requests?.[1] ?? 0);
     for (const [name, value] of Object.entries(values)) {
       if (this.shown[name] === value) continue;
       this.shown[name] = value;
-      if (name === 'padding') this.figures[name].parentElement.dataset.zero = String(value === 0);
+      // Padding that was there once keeps its place.
+      if (name === 'padding' && this.shown.padded !== (this.shown.padded = this.shown.padded || value > 0)) this.figures[name].parentElement.dataset.zero = String(!this.shown.padded);
       this.figures[name].textContent = typeof value === 'number' ? this.context.number(value) : value;
+    }
+  }
+
+  // Widths follow the limits, which rarely change, and not the values, which change with every step.
+  #reserve(tokens, requests) {
+    const key = `${tokens}|${requests}`;
+    if (key === this.reserved) return;
+    this.reserved = key;
+    for (const [name, element] of Object.entries(this.figures)) {
+      element.style.setProperty('--digits', name === 'requests' ? 2 * String(requests).length + 2 : this.context.number(tokens).length);
     }
   }
 
