@@ -23,8 +23,9 @@ class PanelSpec:
     width). ``span`` counts twelfths of the area's width on a desktop; ``height`` is the body's height in pixels, 0 for as tall
     as its content. ``order`` sorts within the area. ``shown`` is the state before a person chooses; ``phone`` tells whether
     the panel starts open on a phone. ``figure`` is a Plotly figure (``data``, ``layout``, ``config``) that
-    the browser completes with colours and live data, or ``None`` for a panel of plain elements. ``options`` reaches the class
-    unchanged.
+    the browser completes with colours and live data, or ``None`` for a panel of plain elements. ``redraw_ms`` is for
+    panels that are read rather than watched: while events stream in they are drawn at most once in so many milliseconds (the last
+    state always is). ``options`` reaches the class unchanged.
     """
 
     name: str
@@ -34,6 +35,7 @@ class PanelSpec:
     order: int = 100
     shown: bool = True
     phone: bool = False
+    redraw_ms: int = 0
     figure: dict[str, Any] | None = None
     options: dict[str, Any] | None = None
 

@@ -2,4 +2,4 @@
 
 from viz.panels import PanelSpec
 
-PANEL = PanelSpec(name="answers", area="side", span=12, height=404, order=20, phone=True, options={"most": 24})
+PANEL = PanelSpec(name="answers", area="side", span=12, height=404, order=20, redraw_ms=80, phone=True, options={"most": 24})

@@ -2,4 +2,4 @@
 
 from viz.panels import PanelSpec
 
-PANEL = PanelSpec(name="request_story", area="more", span=6, height=260, order=11, phone=True)
+PANEL = PanelSpec(name="request_story", area="more", span=6, height=260, order=11, redraw_ms=80, phone=True)

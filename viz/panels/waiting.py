@@ -2,4 +2,4 @@
 
 from viz.panels import PanelSpec
 
-PANEL = PanelSpec(name="waiting", area="side", span=12, height=152, order=10, options={"most": 12})
+PANEL = PanelSpec(name="waiting", area="side", span=12, height=152, order=10, redraw_ms=80, options={"most": 12})

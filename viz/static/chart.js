@@ -19,11 +19,13 @@ function takeTurn() {
 }
 
 export class Chart {
+  // track: what the data come from; its `version` grows with its rows.
   // fill(traces, layout, colors, view): writes data into copies of the template's traces; returns the sentence to show instead
   // of the figure when there is nothing to draw, else null.
-  constructor(root, spec, context, fill) {
+  constructor(root, spec, context, track, fill) {
     this.spec = spec;
     this.context = context;
+    this.track = track;
     this.fill = fill;
     this.box = document.createElement('div');
     this.box.className = 'bs-chart';
@@ -39,12 +41,15 @@ export class Chart {
     this.restyle();
   }
 
-  restyle() { this.colors = themeColors(); this.again = true; }
+  restyle() { this.colors = themeColors(); this.sign = null; }
 
-  resize() { this.again = true; }
+  resize() { this.sign = null; }
 
   // Asks for a draw. While events stream in, a chart that was drawn a moment ago waits; a seek is drawn at the next turn.
   update(view) {
+    const sign = `${view.seq}|${this.track.version}|${this.context.t.language()}`;
+    if (sign === this.sign) return;
+    this.sign = sign;
     this.view = view;
     const pause = view.live ? OWN_PAUSE_MS - (performance.now() - this.drawnAt) : 0;
     if (pause > 0) { this.later ??= setTimeout(() => { this.later = null; this.#enqueue(); }, pause); return; }

@@ -47,7 +47,7 @@ export class Screen {
         const now = performance.now();
         for (const entry of this.entries.values()) entry.dirtySince ??= now;
       }
-      this.invalidateAll();
+      if (what === 'event') this.#markAll(); else this.invalidateAll();
     });
     for (const host of Object.values(hosts)) this.#delegate(host);
   }
@@ -84,7 +84,7 @@ export class Screen {
     const after = [...host.children].find((other) => Number(other.style.getPropertyValue('--order')) > spec.order);
     host.insertBefore(card, after ?? null);
     t.apply(card);
-    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, describedAt: 0, dirtySince: null, costs: [] };
+    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, drawnAt: -Infinity, describedAt: 0, dirtySince: null, costs: [] };
     this.entries.set(spec.name, entry);
     try {
       const module = await this.loadPanel(spec.name);
@@ -117,12 +117,18 @@ export class Screen {
 
   // --- drawing -----------------------------------------------------------------------------------------------------------
 
+  // Asks for a draw in the next frame, also of a panel that was drawn a moment ago.
   invalidate(name) {
     const entry = this.entries.get(name);
-    if (entry) { entry.dirty = true; this.#schedule(); }
+    if (entry) { entry.dirty = true; entry.drawnAt = -Infinity; this.#schedule(); }
   }
 
   invalidateAll() {
+    for (const entry of this.entries.values()) entry.drawnAt = -Infinity;
+    this.#markAll();
+  }
+
+  #markAll() {
     for (const entry of this.entries.values()) entry.dirty = true;
     this.#schedule();
   }
@@ -137,7 +143,7 @@ export class Screen {
     const started = performance.now();
     const view = this.store.view();
     const waiting = [...this.entries.values()]
-      .filter((entry) => entry.dirty && entry.panel && entry.inSight && !entry.card.hidden)
+      .filter((entry) => entry.dirty && entry.panel && entry.inSight && !entry.card.hidden && this.#isDue(entry, view, started))
       .sort((one, other) => other.waited - one.waited || one.spec.order - other.spec.order);
     let left = waiting.length;
     const shown = [];
@@ -145,6 +151,7 @@ export class Screen {
       if (performance.now() - started > FRAME_BUDGET_MS) { entry.waited += 1; continue; }
       entry.dirty = false;
       entry.waited = 0;
+      entry.drawnAt = started;
       left -= 1;
       if (entry.dirtySince !== null) shown.push(entry.dirtySince);
       entry.dirtySince = null;
@@ -154,6 +161,14 @@ export class Screen {
     this.#keep(this.frameTimes, ended - started);
     for (const since of shown) this.#keep(this.paintDelays, ended - since);
     if (left > 0) this.#schedule();
+  }
+
+  // A panel of words rests between draws while events stream in; it stays dirty, so its last state is drawn when the rest is over.
+  #isDue(entry, view, now) {
+    const rest = view.live ? entry.spec.redraw_ms - (now - entry.drawnAt) : 0;
+    if (!(rest > 0)) return true;
+    this.alarm ??= setTimeout(() => { this.alarm = null; this.#schedule(); }, rest);
+    return false;
   }
 
   #updateEntry(entry, view) {
@@ -254,6 +269,7 @@ export class Screen {
   destroy() {
     this.stopped = true;
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.alarm);
     this.unsubscribe();
     this.visible.disconnect();
     this.resized.disconnect();

@@ -1,8 +1,6 @@
 // Streaming answers. Only the last state of a text counts: however many tokens came since the last frame, a text is written once. It
 // is written as text, never as markup, whatever the model says.
 
-const REDRAW_MS = 100;
-
 export default class Answers {
   constructor(root, spec, context) {
     Object.assign(this, { root, options: spec.options, context });
@@ -15,7 +13,6 @@ export default class Answers {
     context.t.apply(root);
     root.append(this.list, this.empty);
     this.cards = new Map();
-    this.drawnAt = -Infinity;
     root.addEventListener('click', (event) => {
       const id = event.target.closest('[data-cancel]')?.dataset.cancel;
       if (!id) return;
@@ -24,15 +21,7 @@ export default class Answers {
     }, true);
   }
 
-  // Words are read, not watched: ten times a second is enough, and the last state is always drawn.
-  update(view) {
-    const now = performance.now();
-    if (view.live && now - this.drawnAt < REDRAW_MS) {
-      this.timer ??= setTimeout(() => { this.timer = null; this.drawnAt = -Infinity; this.context.invalidate('answers'); }, REDRAW_MS);
-      return;
-    }
-    this.drawnAt = now;
-    const { state } = view;
+  update({ state }) {
     const ids = [...state.active.filter((id) => state.requests[id].outputs > 0).reverse(), ...state.ended.slice(-this.options.most).reverse()]
       .filter((id, at, all) => all.indexOf(id) === at).slice(0, this.options.most);
     const selected = this.context.selected();
@@ -101,5 +90,5 @@ export default class Answers {
     return this.context.t('panel.answers.describe', { count: running.length, id: latest.id, text: latest.text.slice(-120) });
   }
 
-  destroy() { clearTimeout(this.timer); this.root.replaceChildren(); }
+  destroy() { this.root.replaceChildren(); }
 }

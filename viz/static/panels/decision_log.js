@@ -44,7 +44,18 @@ export class SentenceList {
     }
     if (rows.length === this.shown.length && rows.every((row, index) => row === this.shown[index])) return;
     this.shown = rows.slice();
-    this.list.replaceChildren(...rows.map((row) => this.elements.get(row).element));
+    this.#place(rows.map((row) => this.elements.get(row).element));
+  }
+
+  // Only what came and went is moved: a row that is taken out and put back is laid out again with all its words.
+  #place(elements) {
+    const wanted = new Set(elements);
+    for (const element of [...this.list.children]) if (!wanted.has(element)) element.remove();
+    let before = null;
+    for (let at = elements.length - 1; at >= 0; at -= 1) {
+      if (elements[at].nextElementSibling !== before || elements[at].parentElement !== this.list) this.list.insertBefore(elements[at], before);
+      before = elements[at];
+    }
   }
 
   forget() { this.elements = new WeakMap(); this.shown = []; }

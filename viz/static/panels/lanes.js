@@ -129,7 +129,7 @@ export default class Lanes {
     element.querySelector('.bs-chip-mark').textContent = mark;
     element.querySelector('.bs-chip-name').textContent = label;
     const chip = {
-      element, fill: element.querySelector('.bs-chip-fill'), shape: element.querySelector('.bs-shape'), note: element.querySelector('.bs-chip-note'),
+      element, fill: element.querySelector('.bs-chip-fill'), shape: element.querySelector('.bs-shape'), note: element.querySelector('.bs-chip-note').appendChild(new Text()),
       ordinal: request.ordinal,
     };
     element.style.setProperty('--hue', this.context.palette.color(request.ordinal));
@@ -146,7 +146,7 @@ export default class Lanes {
     if (chip.progress !== progress) { chip.progress = progress; chip.fill.style.transform = `scaleX(${progress / 100})`; }
     const note = lane === 'prefilling' ? `${progress}%` : lane === 'decoding' ? `${request.outputs}` : lane === 'offloaded' ? `${request.slots.reduce((sum, slots) => sum + slots.length, 0)}▤`
       : lane === 'pending' && request.prompt_len ? `${request.prompt_len + request.outputs}` : '';
-    if (chip.noteText !== note) { chip.noteText = note; chip.note.textContent = note; }
+    if (chip.noteText !== note) { chip.noteText = note; chip.note.data = note; }
   }
 
   #tell(id) {

@@ -29,15 +29,10 @@ export default class Latency {
     this.table = document.createElement('table');
     this.table.className = 'bs-figures';
     root.append(this.table);
-    this.chart = new Chart(root, spec, context, (...parts) => this.#fill(...parts));
+    this.chart = new Chart(root, spec, context, this.track, (...parts) => this.#fill(...parts));
   }
 
-  update(view) {
-    const sign = `${view.seq}|${this.track.version}|${this.context.t.language()}`;
-    if (sign === this.sign) return;
-    this.sign = sign;
-    this.chart.update(view);
-  }
+  update(view) { this.chart.update(view); }
 
   #fill(data, layout, colors, view) {
     const { t } = this.context;
@@ -71,9 +66,9 @@ export default class Latency {
     this.table.replaceChildren(head, ...body);
   }
 
-  restyle() { this.chart.restyle(); this.sign = null; }
+  restyle() { this.chart.restyle(); }
 
-  resize() { this.chart.resize(); this.sign = null; }
+  resize() { this.chart.resize(); }
 
   describe(view) {
     const { t } = this.context;

@@ -25,15 +25,10 @@ export default class RooflinePanel {
   constructor(root, spec, context) {
     this.context = context;
     this.track = measureTrack(context.store);
-    this.chart = new Chart(root, spec, context, (...parts) => this.#fill(...parts));
+    this.chart = new Chart(root, spec, context, this.track, (...parts) => this.#fill(...parts));
   }
 
-  update(view) {
-    const sign = `${view.seq}|${this.track.version}|${this.context.t.language()}`;
-    if (sign === this.sign) return;
-    this.sign = sign;
-    this.chart.update(view);
-  }
+  update(view) { this.chart.update(view); }
 
   #source(state) { return this.context.t(state.engine.machine.source === 'measured' ? 'roofline.measured' : 'roofline.simulated'); }
 
@@ -68,9 +63,9 @@ export default class RooflinePanel {
       share: t.number(100 * dot.share) });
   }
 
-  restyle() { this.chart.restyle(); this.sign = null; }
+  restyle() { this.chart.restyle(); }
 
-  resize() { this.chart.resize(); this.sign = null; }
+  resize() { this.chart.resize(); }
 
   describe(view) {
     const { t } = this.context;
