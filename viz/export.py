@@ -1,28 +1,26 @@
 """Turn a recording into files: ``python -m viz.export FILE --html OUT --perfetto OUT --csv OUT --svg PANEL OUT``.
 
 ``--csv OUT`` writes two tables, ``OUT-requests.csv`` and ``OUT-steps.csv``. ``--svg`` draws one panel in a headless browser from the
-offline page, so the picture is the page's own; it needs Playwright and a Chromium (``--png`` likewise).
+offline page, so the picture is the page's own; it needs Playwright and a Chromium (``--png`` likewise). ``--step`` and ``--request`` say
+which moment is drawn and whose request is highlighted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from engine.errors import BatchscopeError
 from viz.metrics_csv import tables
 from viz.offline_html import offline_html
+from viz.panel_pictures import Moment, check_wanted, draw_panels
 from viz.perfetto import chrome_trace
 from viz.recording import Limits, Recording, open_recording, replay
 
 #: Whoever runs the command owns the machine and may open large files; what strangers send to the page is bounded more tightly.
 LIMITS = {"command": Limits(), "page": Limits(packed=24 * 2**20, unpacked=160 * 2**20, lines=100_000)}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         recording = open_recording(options.file, LIMITS[options.limits])
         steps = _check(recording)
+        check_wanted(recording, [panel for panel, _, _ in _pictures(options)], _moment(options))
         for written in write_all(recording, options):
             print(f"wrote {written}")
         print(f"{recording.header.get('model') or 'run'}: {len(recording.events)} events, {steps} steps")
@@ -62,46 +61,27 @@ def write_all(recording: Recording, options: argparse.Namespace) -> list[Path]:
         requests, steps = tables(recording)
         write(f"{base}-requests.csv", requests)
         write(f"{base}-steps.csv", steps)
-    if options.svg or options.png:
-        written += _draw_panels(recording, options.svg, options.png)
+    pictures = _pictures(options)
+    if pictures:
+        drawn = draw_panels(recording, [(panel, kind) for panel, kind, _ in pictures], _moment(options))
+        for (_, _, path), picture in zip(pictures, drawn, strict=True):
+            Path(path).write_bytes(picture)
+            written.append(Path(path))
     return written
+
+
+def _pictures(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """(panel, kind, file) of each picture that was asked for."""
+    return [(panel, kind, path) for kind in ("svg", "png") for panel, path in getattr(options, kind)]
+
+
+def _moment(options: argparse.Namespace) -> Moment:
+    return Moment(options.step, options.request)
 
 
 def _check(recording: Recording) -> int:
     """Replay it once, so that a recording that does not hold together is refused before anything is written."""
     return sum(event["type"] == "step" for event, _ in replay(recording))
-
-
-def _draw_panels(recording: Recording, svgs: list[list[str]], pngs: list[list[str]]) -> list[Path]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise BatchscopeError("no_browser", "Drawing a panel needs a browser: install playwright and chromium, or use the page's own "
-                              "export buttons.") from error
-    browser_path = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    written = []
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        page_file = Path(folder) / "recording.html"
-        page_file.write_text(offline_html(recording), encoding="utf-8")
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"] if os.geteuid() == 0 else [])
-        page = browser.new_page(viewport={"width": 1440, "height": 1000})
-        page.goto(page_file.as_uri())
-        page.wait_for_function("document.body.dataset.ready === 'true'")
-        page.evaluate("window.batchscopeOffline.showEnd()")
-        for kind, wanted in (("svg", svgs), ("png", pngs)):
-            for panel, path in wanted:
-                address = page.evaluate("([panel, kind]) => window.batchscopeOffline.picture(panel, kind)", [panel, kind])
-                if address is None:
-                    raise BatchscopeError("unknown_panel", f"There is no panel named {panel[:40]!r}.")
-                Path(path).write_bytes(_bytes_of(address))
-                written.append(Path(path))
-        browser.close()
-    return written
-
-
-def _bytes_of(address: str) -> bytes:
-    import base64
-    return base64.b64decode(address.partition(",")[2])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,8 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--html", metavar="OUT", help="one HTML file that replays offline")
     parser.add_argument("--perfetto", metavar="OUT", help="Chrome trace JSON for ui.perfetto.dev")
     parser.add_argument("--csv", metavar="OUT", help="OUT-requests.csv and OUT-steps.csv")
-    parser.add_argument("--svg", nargs=2, action="append", default=[], metavar=("PANEL", "OUT"), help="one panel at the last step")
+    parser.add_argument("--svg", nargs=2, action="append", default=[], metavar=("PANEL", "OUT"), help="one panel as it is at the end")
     parser.add_argument("--png", nargs=2, action="append", default=[], metavar=("PANEL", "OUT"), help="the same as pixels")
+    parser.add_argument("--step", type=int, metavar="N", help="draw the panels as they are after this step instead")
+    parser.add_argument("--request", metavar="ID", help="highlight this request in the pictures; the request story is about it")
     parser.add_argument("--limits", choices=LIMITS, default="command", help=argparse.SUPPRESS)
     return parser
 

@@ -2,8 +2,8 @@
 // module again gives the same one, so every `gr.HTML` host may call `attach` on its own.
 
 import { askForm } from './ask.js';
+import { contextMaker } from './context.js';
 import { Controls } from './controls.js';
-import { makePlot } from './figure.js';
 import { Header } from './header.js';
 import { makeTranslator, startLanguage } from './i18n.js';
 import { relabelGradio } from './gradio_labels.js';
@@ -50,18 +50,10 @@ export const app = {
 };
 window.batchscope = app;
 
+const newContext = contextMaker(app);
+
 // A context for panels over any store: the live one here, a recording's or a compared room's elsewhere.
-export function makeContext(ofStore, command = app.command) {
-  return {
-    store: ofStore, t, palette, command, data,
-    tip: (element, text) => tooltip.attach(element, text),
-    tooltip,
-    colors: app.colors,
-    plot: (root, figure, onResize) => makePlot(root, figure, app.colors, onResize),
-    reducedMotion: () => motion.matches,
-    number: (value, digits = 0) => t.number(value, digits),
-  };
-}
+export function makeContext(ofStore, command = app.command) { return newContext(ofStore, command); }
 
 function remember(key, value) {
   try { localStorage.setItem(`batchscope.${key}`, value); } catch { /* storage may be blocked in a frame */ }

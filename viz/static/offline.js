@@ -1,6 +1,6 @@
 // The entry of an exported file: one recording, replayed from the file itself with no server, no engine and no network.
 
-import { makePlot } from './figure.js';
+import { contextMaker } from './context.js';
 import { makeTranslator, startLanguage } from './i18n.js';
 import { palette, themeColors } from './palette.js';
 import { addPictureMenus, panelPicture } from './panel_image.js';
@@ -16,13 +16,7 @@ const tooltip = new Tooltip(t);
 let colors = null;
 let replay = null;
 
-function makeContext(store, command) {
-  return {
-    store, t, palette, command, data, tooltip, tip: (element, text) => tooltip.attach(element, text),
-    colors: () => (colors ??= themeColors()), plot: (element, figure) => makePlot(element, figure, () => (colors ??= themeColors())),
-    reducedMotion: () => matchMedia('(prefers-reduced-motion: reduce)').matches, number: (value, digits = 0) => t.number(value, digits),
-  };
-}
+const makeContext = contextMaker({ t, data, tooltip, colors: () => (colors ??= themeColors()) });
 
 function recordingBlob() {
   const text = atob(document.getElementById('bs-recording').textContent.trim());
@@ -70,12 +64,36 @@ async function start() {
   }
 }
 
+const SETTLE_MS = 15000;
+const nextFrame = () => new Promise((resolve) => { requestAnimationFrame(resolve); });
+
+// Draws every panel afresh and returns when all in sight have been drawn; charts take turns and come last.
+async function settled() {
+  const { screen } = replay;
+  const since = performance.now();
+  screen.restyle();
+  const busy = ({ card, panel, dirty, inSight }) => panel && inSight && !card.hidden
+    && (dirty || (panel.chart?.box.clientWidth > 0 && panel.chart.drawnAt < since));
+  while ([...screen.entries.values()].some(busy) && performance.now() - since < SETTLE_MS) await nextFrame();
+  for (let frame = 0; frame < 3; frame += 1) await nextFrame();       // what a panel does in the frame after its own
+}
+
 // What `python -m viz.export --svg` drives.
 window.batchscopeOffline = {
-  showEnd: () => new Promise((resolve) => { replay.store.seekIndex(replay.store.last); setTimeout(resolve, 1500); }),
-  picture: (panel, kind) => {
-    const entry = replay.screen.entries.get(panel);
-    return entry ? panelPicture(entry.card, kind) : null;
+  // step: null for the end of the recording; request: the one to highlight, or null.
+  show: async (step, request) => {
+    if (step === null) replay.store.seekIndex(replay.store.last); else replay.store.seekStep(step);
+    replay.screen.select(request);
+  },
+  settled,
+  picture: async (panel, kind) => {
+    const { screen, store } = replay;
+    // The story is of the chosen request; where none was chosen, it is of one that runs, or of the last one that ended.
+    const told = panel === 'request_story' && !screen.pinned ? store.state.active[0] ?? store.state.ended.at(-1) : null;
+    if (told) { screen.select(told); await settled(); }
+    const address = await panelPicture(screen.entries.get(panel).card, kind);
+    if (told) { screen.select(null); await settled(); }
+    return address;
   },
   get replay() { return replay; },
 };
