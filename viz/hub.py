@@ -24,6 +24,7 @@ MAIN = "main"
 LINGER = 30.0  # seconds a room is followed after its last viewer has left
 RETRY_WAIT = (0.2, 5.0)  # first and longest pause between two attempts to reach the engine
 ENDPOINT_PATIENCE = 2.0  # seconds without an engine process after which its last words are shown
+ENDING_PATIENCE = 2.0  # … and for which they are waited for after the connection was lost
 
 
 class EngineSource(Protocol):
@@ -34,6 +35,7 @@ class EngineSource(Protocol):
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
     async def endpoint(self) -> tuple[str, str | None]: ...
+    async def ended(self, patience: float) -> None: ...
     def status(self) -> dict[str, Any]: ...
 
 
@@ -91,7 +93,7 @@ class Hub:
                     await client.close()
             if self.connected:
                 self.connected = False
-                await asyncio.sleep(0.1)  # the supervisor learns a moment later how the process ended
+                await self.source.ended(ENDING_PATIENCE)  # the supervisor learns a moment later how the process ended
                 count = sum(len(feed.unfinished.requests) for feed in self.feeds.values())
                 note = f" {count} unfinished {'request' if count == 1 else 'requests'} will be queued again." if count else ""
                 self._say_down(

@@ -41,6 +41,8 @@ class RemoteEngine:
     async def endpoint(self) -> tuple[str, str | None]:
         return self.url, self.token
 
+    async def ended(self, patience: float) -> None: ...
+
     def status(self) -> dict[str, Any]:
         return {"kind": "remote", "url": self.url}
 
@@ -56,6 +58,7 @@ class Supervisor:
         self.last_words = ""  # a sentence about how the last process ended
         self._address: str | None = None
         self._listening = asyncio.Event()
+        self._ended = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task | None = None
 
@@ -66,6 +69,11 @@ class Supervisor:
         """Address and token of the running engine; waits while there is none."""
         await self._listening.wait()
         return self._address, self.token
+
+    async def ended(self, patience: float) -> None:
+        """Wait until it is known how the process has ended; no longer than ``patience`` seconds, because it may live on."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), patience)
 
     def status(self) -> dict[str, Any]:
         """For the health check."""
@@ -135,6 +143,7 @@ class Supervisor:
         try:
             line = await asyncio.wait_for(self.process.stdout.readline(), START_TIMEOUT)
             self._address = f"ws://127.0.0.1:{json.loads(line)['port']}"
+            self._ended.clear()
             self._listening.set()
             while await self.process.stdout.read(65536):  # an unread pipe would block the child one day
                 pass
@@ -143,6 +152,7 @@ class Supervisor:
                 self.process.kill()
         code = await self.process.wait()
         self.last_words = _ending(code)
+        self._ended.set()
 
 
 def _ending(code: int) -> str:

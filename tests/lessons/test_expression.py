@@ -40,7 +40,7 @@ def test_the_browser_gives_the_same_answers():
     process.stdout.write(JSON.stringify(answers));
     """
     run = subprocess.run([node, "--input-type=module", "-e", program], input=json.dumps(CASES), capture_output=True, text=True,
-                         timeout=60, check=False)
+                         timeout=240, check=False)
     assert run.returncode == 0, run.stderr
     answers = json.loads(run.stdout)
     wrong = [(case[0], case[1], answer) for case, answer in zip(CASES["cases"], answers)

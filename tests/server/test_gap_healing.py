@@ -10,7 +10,7 @@ import pytest
 
 from engine import connection
 from engine.client import EngineClient
-from tests.server.helpers import raw, serving, until
+from tests.server.helpers import PATIENCE, raw, serving, until
 
 TRAFFIC = {
     "num_requests": 30,
@@ -111,5 +111,5 @@ async def test_events_of_the_client_are_without_gaps_for_every_consumer():
         consumers = [asyncio.create_task(consume()) for _ in range(3)]
         await asyncio.sleep(0)
         await client.command("workload", workload=TRAFFIC)
-        runs = await asyncio.wait_for(asyncio.gather(*consumers), 20)
+        runs = await asyncio.wait_for(asyncio.gather(*consumers), PATIENCE)
         assert runs[0] == runs[1] == runs[2] == list(range(runs[0][0], runs[0][-1] + 1))

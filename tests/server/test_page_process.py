@@ -16,22 +16,20 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from engine.state import apply_event, empty_state
-from tests.server.helpers import raw
+from tests.server.helpers import PATIENCE, raw
 from tests.server.page import SECRET, Page, alive, browser, next_event, running
 from tests.server.test_roles import HOST_COMMANDS
 
 
 def get(page: Page, path: str, **headers: str):
-    return urlopen(Request(page.url + path, headers=headers), timeout=20)
+    return urlopen(Request(page.url + path, headers=headers), timeout=PATIENCE)
 
 
 def test_the_page_is_alive_before_gradio_and_the_engine_are():
     page = Page()
     try:
-        started = time.monotonic()
         with get(page, "/") as answer:
             assert answer.status == 200 and "text/html" in answer.headers["content-type"]
-        assert time.monotonic() - started < 20
         assert page.health()["page"]["status"] == "ok"
     finally:
         page.stop()
@@ -151,13 +149,16 @@ async def test_the_history_replays_to_the_present(page):
     async with browser(page) as client:
         await client.ok("submit", prompt="history", params={"max_new_tokens": 5})
         await next_event(client, lambda message: any(one["to"] == "finished" for one in message.get("transitions", ())))
-        with get(page, "/api/rooms/main/history?from=0") as answer:
-            lines = gzip.decompress(answer.read()).decode().splitlines()
-        state = empty_state()
-        for line in lines:
-            apply_event(state, json.loads(line))
-        fresh = await client.ok("snapshot")
-        assert state["seq"] == fresh["seq"] and state == fresh["state"]
+        state, fresh = empty_state(), await client.ok("snapshot")
+        while state["seq"] != fresh["seq"]:  # asked again when something happened between the two
+            with get(page, "/api/rooms/main/history?from=0") as answer:
+                lines = gzip.decompress(answer.read()).decode().splitlines()
+            state = empty_state()
+            for line in lines:
+                apply_event(state, json.loads(line))
+            fresh, before = await client.ok("snapshot"), fresh
+            assert before["seq"] <= state["seq"] <= fresh["seq"]
+        assert state == fresh["state"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_used_port_is_said_in_a_sentence(page):
     import sys
 
     port = page.url.rsplit(":", 1)[1]
-    done = subprocess.run([sys.executable, "app.py", "--port", port], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "app.py", "--port", port], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1 and f"Cannot listen on 127.0.0.1:{port}" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -247,7 +248,7 @@ def test_no_process_is_left_behind(how):
         engine = page.engine_pid
         assert alive(engine)
         page.stop(how)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while alive(engine):
             assert time.monotonic() < deadline, "the engine outlived the page process"
             time.sleep(0.05)

@@ -10,9 +10,10 @@ import socket
 
 import openai
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from engine.state import apply_event, block_counts
-from tests.server.helpers import until
+from tests.server.helpers import PATIENCE
 from tests.server.page import Page, alive, browser, next_event, running
 
 
@@ -129,7 +130,8 @@ async def test_rooms_come_back_with_their_name_config_and_requests():
             await owner.ok("subscribe", room=room)
             state = (await next_event(owner, lambda message: message["type"] == "snapshot"))["state"]
             await owner.ok("pace", room=room, steps_per_second=30)
-            await owner.ok("submit", room=room, prompt="hold on", params={"max_new_tokens": 60, "ignore_eos": True})
+            # Long enough not to have ended before the kill, however late this process is told of its steps.
+            await owner.ok("submit", room=room, prompt="hold on", params={"max_new_tokens": 200, "ignore_eos": True})
             await follow(owner, state, lambda now: any(request["outputs"] > 5 for request in now["requests"].values()))
             os.kill(page.engine_pid, signal.SIGKILL)
             await next_event(owner, lambda message: message["type"] == "restored" and message["room"] == room, 120)
@@ -150,8 +152,10 @@ async def test_commands_while_the_engine_is_down_are_refused_by_name():
 async def test_an_engine_that_dies_at_once_is_tried_again_ever_more_slowly():
     page = Page("--dtype", "float32", device="simulated:no-such-gpu")
     try:
-        health = await asyncio.to_thread(page.until, lambda one: one["engine"]["status"] == "failed", "the failure")
-        assert "no-such-gpu" in health["engine"]["message"] and not health["ready"]
+        health = await asyncio.to_thread(
+            page.until, lambda one: one["engine"]["status"] == "failed" and "no-such-gpu" in one["engine"]["message"], "the failure"
+        )
+        assert not health["ready"]
     finally:
         page.stop()
 
@@ -163,12 +167,15 @@ def patient_page():
         yield page
 
 
-async def test_a_command_refused_for_its_speed_is_answered_by_its_id(page):
-    async with browser(page, subscribe=None) as hasty:
-        for number in range(215):
-            await hasty.send(json.dumps({"id": f"hasty {number}", "cmd": "rooms"}))
-        answers = [await hasty.receive() for _ in range(215)]
-    assert {answer["id"] for answer in answers} == {f"hasty {number}" for number in range(215)}
+async def test_a_command_refused_for_its_speed_is_answered_by_its_id():
+    # So strict that a page which takes its time is still asked too fast.
+    with running("--limits", json.dumps({"messages_per_second": 0.1, "message_burst": 20})) as page:
+        async with browser(page, subscribe=None) as hasty:
+            for number in range(60):
+                await hasty.send(json.dumps({"id": f"hasty {number}", "cmd": "rooms"}))
+            answers = [await hasty.receive() for _ in range(60)]
+    assert {answer["id"] for answer in answers} == {f"hasty {number}" for number in range(60)}
+    assert {answer["type"] for answer in answers} == {"ack", "error"}
     assert {answer["code"] for answer in answers if answer["type"] == "error"} == {"too_fast"}
 
 
@@ -197,15 +204,14 @@ async def test_a_stalled_viewer_slows_nobody_and_catches_up_by_snapshot(patient_
 
 async def test_a_flooding_viewer_is_slowed_down_and_others_are_served(page):
     async with browser(page, subscribe=None) as flood, browser(page, subscribe=None) as other:
-        for number in range(3000):
-            await flood.send(json.dumps({"id": f"f{number}", "cmd": "rooms"}))
-        codes = set()
         try:
-            while "too_fast" not in codes:
-                codes.add((await flood.receive()).get("code"))
-        except Exception:  # it may have been disconnected by now, which is right too
-            codes.add("too_fast")
-        assert await asyncio.wait_for(other.ok("rooms"), 10)
+            for number in range(3000):
+                await flood.send(json.dumps({"id": f"f{number}", "cmd": "rooms"}))
+            while (await flood.receive()).get("code") != "too_fast":
+                pass
+        except ConnectionClosed as closed:  # it may have been disconnected by now, at any of these, which is right too
+            assert closed.rcvd is None or closed.rcvd.code == 1008
+        assert await asyncio.wait_for(other.ok("rooms"), PATIENCE)
 
 
 async def test_a_half_open_connection_harms_nobody(page):
@@ -218,7 +224,8 @@ async def test_a_half_open_connection_harms_nobody(page):
 
 
 async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_not():
-    with running("--tab-grace", "3") as page:
+    grace = 6.0
+    with running("--tab-grace", str(grace)) as page:
         async with browser(page, host=True) as host:
             state = (await next_event(host, lambda message: message["type"] == "snapshot"))["state"]
             await host.ok("pace", steps_per_second=20)
@@ -230,7 +237,7 @@ async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_no
                 await follow(host, state, lambda now: name in now["requests"] and now["requests"][name]["outputs"] > 0)
             async with browser(page, subscribe=None) as back:
                 await back.ok("hello", key=key)
-                await asyncio.sleep(3.5)
+                await asyncio.sleep(grace + 0.5)
                 fresh = await host.ok("snapshot")
                 assert fresh["state"]["requests"][name]["state"] == "decoding", "the visitor came back in time"
             ends = []
@@ -239,7 +246,6 @@ async def test_a_closed_tab_cancels_its_requests_once_and_a_quick_return_does_no
                 apply_event(state, message)
                 ends += [one for one in message.get("transitions", ()) if one["id"] == name and one["to"] == "cancelled"]
             await host.ok("pause")
-            await until(lambda: True, "")
             counts = block_counts((await host.ok("snapshot"))["state"])
             assert len(ends) == 1 and counts["owned"] == 0 and counts["free"] + counts["cached"] == counts["total"]
 
@@ -248,12 +254,13 @@ async def test_the_page_process_restarts_and_browsers_resume_on_the_remote_engin
     """The engine outlives the page process when it was started apart: a new page process finds the requests running."""
     from tests.server.helpers import serving
 
-    async with serving(token="t", pace=20.0) as (_, url):
+    async with serving(token="t", pace=5.0) as (_, url):
         options = {"environment": {"REMOTE": "t"}}
         first = await asyncio.to_thread(Page, "--engine", url, "--engine-token-env", "REMOTE", **options)
         await asyncio.to_thread(first.until_ready)
         async with browser(first, host=True) as host:
-            await host.ok("submit", prompt="outlive", params={"max_new_tokens": 200, "ignore_eos": True})
+            # Three minutes of work: it goes on while a page process starts, however long that takes.
+            await host.ok("submit", prompt="outlive", params={"max_new_tokens": 900, "ignore_eos": True})
             await asyncio.to_thread(first.stop, signal.SIGKILL)
         second = await asyncio.to_thread(Page, "--engine", url, "--engine-token-env", "REMOTE", **options)
         try:
@@ -291,7 +298,8 @@ async def test_an_engine_killed_again_while_it_is_brought_back_loses_nothing():
     with running(pace=40.0) as page:
         async with browser(page, host=True) as host:
             state = (await next_event(host, lambda message: message["type"] == "snapshot"))["state"]
-            work = [{"prompt": f"request {n}", "params": {"max_new_tokens": 60, "ignore_eos": True}} for n in range(12)]
+            # Long enough that none has ended before the pause.
+            work = [{"prompt": f"request {n}", "params": {"max_new_tokens": 400, "ignore_eos": True}} for n in range(12)]
             ids = (await host.ok("submit", requests=work))["ids"]
             await follow(host, state, lambda now: sum(request["outputs"] for request in now["requests"].values()) > 30)
             await host.ok("pause")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from engine.state import apply_event, empty_state
-from tests.server.helpers import raw, serving, until
+from tests.server.helpers import PATIENCE, raw, serving, until
 from tests.server.page import ROOT
 
 
@@ -37,7 +37,7 @@ async def watched_run(*options: str) -> tuple[list[str], dict]:
         state = await asyncio.wrap_future(server.manager.call(server.manager.main.engine.snapshot))
         seq, lines = state["seq"], []
         while not lines or seq not in (int(lines[-1].split()[0]) if lines[-1][0] != "{" else json.loads(lines[-1])["seq"],):
-            lines.append((await asyncio.wait_for(process.stdout.readline(), 20)).decode().rstrip("\n"))
+            lines.append((await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().rstrip("\n"))
         process.terminate()
         await process.wait()
         return lines, json.loads(json.dumps(state["state"]))
@@ -73,7 +73,7 @@ def test_no_engine_is_one_sentence_and_exit_code_one():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 1 and "No engine answers at ws://127.0.0.1:9" in done.stderr and "Traceback" not in done.stderr
@@ -84,7 +84,7 @@ def test_client_and_tail_need_neither_torch_nor_gradio():
         "import sys, engine.tail, engine.client, engine.protocol, engine.history, viz.hub, viz.viewer, viz.routes_openai;"
         "sys.exit(bool({'torch', 'transformers', 'gradio'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=240, check=False).returncode == 0
 
 
 def test_bad_options_of_the_engine_are_sentences():
@@ -99,7 +99,7 @@ def test_bad_options_of_the_engine_are_sentences():
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         assert done.returncode == 2 and part in done.stderr and "Traceback" not in done.stderr
