@@ -9,13 +9,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.e2e.served import CONFIG, App, Commands
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
 LOCAL_SCHEMES = ("data", "blob", "about")
+#: The page is whole: every part stands in its place and listens to keys and clicks, not the panels alone.
+MOUNTED = """(() => { const { screen, store, header, transport, controls } = window.batchscope ?? {};
+  return screen?.mounted && store.started && header && transport && controls && document.querySelector('#bs-transport [data-fork]'); })()"""
+
+# Every wait for something to become true is as patient as Playwright's own ones, whose 30 seconds hold on a crowded machine too.
+expect.set_options(timeout=30_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -77,7 +83,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         page.on("websocket", lambda socket: None if urlsplit(socket.url).netloc == origin else faults.append(f"websocket to {socket.url}"))
         page.goto(url)
         if mounted:
-            page.wait_for_function("window.batchscope?.screen?.mounted && window.batchscope.store.started", timeout=60000)
+            page.wait_for_function(MOUNTED, timeout=60000)
         return page
 
     yield opened

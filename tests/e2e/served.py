@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -16,7 +17,7 @@ from urllib.request import urlopen
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+PATIENCE = 120.0
 CONFIG = {"block_size": 16, "num_blocks": 96, "max_batch_tokens": 64, "max_requests_per_batch": 16}
 
 
@@ -26,13 +27,23 @@ class Process:
     def __init__(self, *arguments: str) -> None:
         self.child = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                       env={**os.environ, "GRADIO_ANALYTICS_ENABLED": "False"})
-        self.log = [self.child.stdout.readline()]
+        self.log: list[str] = []
         threading.Thread(target=self._collect, daemon=True).start()
 
     def _collect(self) -> None:
         with contextlib.suppress(ValueError):
             for line in self.child.stdout:
                 self.log.append(line)
+
+    def until_said(self, beginning: str) -> str:
+        """The first line that begins so. Warnings may come before it: both outputs are one here."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            for line in list(self.log):
+                if line.startswith(beginning):
+                    return line
+            assert self.child.poll() is None and time.monotonic() < deadline, f"waited in vain for {beginning!r}: {self.log}"
+            time.sleep(0.02)
 
     def stop(self) -> None:
         self.child.terminate()
@@ -50,8 +61,7 @@ class App(Process):
     def __init__(self, *arguments: str, engine: str | None = None, config: dict[str, Any] | None = None, pace: float = 0) -> None:
         source = ["--engine", engine] if engine else ["--config", json.dumps(config or CONFIG), "--pace", str(pace)]
         super().__init__("app.py", "--host", "127.0.0.1", "--port", "0", *source, *arguments)
-        assert "http" in self.log[0], self.log
-        self.url = self.log[0].split()[1]
+        self.url = self.until_said("Batchscope: ").split()[1]
 
     def until_ready(self) -> App:
         """Wait until the engine answers prompts and Gradio's page is up."""
@@ -73,11 +83,7 @@ class Engine(Process):
 
     def __init__(self, config: dict[str, Any], device: str = "simulated:h100", model: str = "llama-8b") -> None:
         super().__init__("-m", "engine", "--port", "0", "--announce", "--device", device, "--model", model, "--config", json.dumps(config))
-        deadline = time.monotonic() + PATIENCE
-        while not any(line.startswith("{") for line in self.log):
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.05)
-        self.url = f"ws://127.0.0.1:{json.loads(next(line for line in self.log if line.startswith('{')))['port']}"
+        self.url = f"ws://127.0.0.1:{json.loads(self.until_said('{'))['port']}"
 
 
 class Commands:
@@ -95,6 +101,24 @@ class Commands:
             if message.get("id") == self.number and message["type"] in ("ack", "error"):
                 assert message["type"] == "ack", message
                 return message["result"]
+
+    def until(self, condition: Callable[[dict[str, Any]], Any], what: str, room: str = "main") -> dict[str, Any]:
+        """The room's state, as soon as it satisfies ``condition``. Steps are run after their command has been answered."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition(state := self("snapshot", room=room)["state"]):
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            time.sleep(0.02)
+        return state
+
+    def room_names(self) -> set[str]:
+        return {room["room"] for room in self("rooms")["rooms"]}
+
+    def until_gone(self, rooms: set[str]) -> None:
+        """Wait until none of these rooms is there any more."""
+        deadline = time.monotonic() + PATIENCE
+        while left := rooms & self.room_names():
+            assert time.monotonic() < deadline, f"the rooms {left} were not given back"
+            time.sleep(0.05)
 
     def close(self) -> None:
         self.socket.close()

@@ -12,12 +12,14 @@ from tests.e2e.served import App, Commands
 LONG = "The keeper of the lighthouse wrote down every ship that passed the rocks. " * 12
 
 
-def lane_count(page: Page, lane: str) -> int:
-    return int(page.locator(f'.bs-lane[data-lane="{lane}"] .bs-lane-head b').inner_text().replace(",", ""))
+def expect_in_lane(page: Page, lane: str, count: int) -> None:
+    """The lane's own count: it is drawn in the frames after the event."""
+    expect(page.locator(f'.bs-lane[data-lane="{lane}"] .bs-lane-head b')).to_have_text(str(count))
 
 
-def owned_blocks(page: Page) -> int:
-    return int(page.locator('[data-count="owned"]').inner_text().replace(",", ""))
+def until_step(page: Page, count: int) -> None:
+    """Steps are run after their command has been answered, and then they have to come here."""
+    page.wait_for_function("count => batchscope.store.head.counters.steps === count", arg=count)
 
 
 def head(page: Page, expression: str):
@@ -39,8 +41,9 @@ def test_a_typed_prompt_moves_through_the_lanes_fills_and_empties_blocks_and_str
     answer = live.locator(".bs-answer p")
     live.wait_for_function("document.querySelector('.bs-answer p')?.textContent.length > 5")
     early = answer.inner_text()
-    live.wait_for_function("length => document.querySelector('.bs-answer p').textContent.length > length + 10", arg=len(early))
-    assert owned_blocks(live) > 0
+    # Words and blocks at one moment: while the answer grows, it holds blocks.
+    live.wait_for_function("""length => document.querySelector('.bs-answer p').textContent.length > length + 10
+        && Number(document.querySelector('[data-count=owned]').textContent) > 0""", arg=len(early))
     commands("pace", room="main", steps_per_second=0)
     expect(live.locator('.bs-lane[data-lane="finished"] .bs-chip')).to_have_count(1)
     expect(decoding).to_have_count(0)
@@ -86,6 +89,7 @@ def test_a_knob_that_rebuilds_the_cache_loses_no_request(live: Page, commands: C
     commands("pause", room="main")
     commands("submit", room="main", prompt=LONG, params={"max_new_tokens": 12, "ignore_eos": True})
     commands("step", room="main", count=6)
+    until_step(live, 6)
     knob = live.locator("#bs-knob-block_size")
     knob.fill("32")
     knob.press("Enter")
@@ -102,10 +106,10 @@ def test_send_eight_at_once_starts_eight_lives_of_different_length(live: Page, c
     live.locator("#bs-send8").click()
     live.wait_for_function("Object.keys(batchscope.store.head.requests).length === 8")
     assert len(set(head(live, "Object.values(s.requests).map((r) => r.params.max_new_tokens)"))) >= 5
-    assert lane_count(live, "pending") == 8
+    expect_in_lane(live, "pending", 8)
     commands("resume", room="main")
     live.wait_for_function("batchscope.store.head.counters.finished === 8", timeout=90000)
-    assert lane_count(live, "finished") == 8
+    expect_in_lane(live, "finished", 8)
 
 
 def test_a_bad_prompt_gets_a_sentence_and_the_engine_serves_on(live: Page):
@@ -168,6 +172,7 @@ def test_hover_lights_a_request_everywhere_and_a_click_pins_it(live: Page, comma
     for text in ("Hello there", "Good morning"):
         commands("submit", room="main", prompt=text, params={"max_new_tokens": 40, "ignore_eos": True})
     commands("step", room="main", count=6)
+    until_step(live, 6)
     live.wait_for_function("document.querySelectorAll('.bs-answer').length === 2")
     chip = live.locator(".bs-lane-chips .bs-chip").first
     request = chip.get_attribute("data-request")
@@ -183,6 +188,9 @@ def test_hover_lights_a_request_everywhere_and_a_click_pins_it(live: Page, comma
 def test_an_answer_is_text_whatever_it_contains(live: Page, commands: Commands):
     commands("submit", room="main", prompt="<img src=x onerror='window.broken=1'><b>bold</b>", params={"max_new_tokens": 4})
     expect(live.locator(".bs-answer-prompt")).to_contain_text("<img src=x")
+    # Only when the answer stands there too has everything been drawn that must not be markup.
+    live.wait_for_function("""batchscope.store.head.counters.finished === 1
+        && document.querySelector('.bs-answer p').textContent === Object.values(batchscope.store.head.requests)[0].text""")
     assert live.locator(".bs-answer img, .bs-answer p b").count() == 0
     assert live.evaluate("window.broken") is None
 

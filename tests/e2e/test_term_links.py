@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from playwright.sync_api import expect
+
 from viz.page_head import STATIC
 
 TERM = "#bs-live [data-term='block.shared']"
@@ -20,9 +22,9 @@ def test_every_linked_lesson_exists():
 def test_the_pointer_can_follow_a_term_to_its_lesson(live):
     live.hover(TERM)
     link = live.locator("#bs-tip .bs-tip-link")
-    assert link.inner_text() == "Lesson 10 ›"
+    expect(link).to_have_text("Lesson 10 ›")
     link.click()
-    live.wait_for_function(f"window.batchscope.lessons?.view?.lesson?.name === '{LESSON}'", timeout=20000)
+    live.wait_for_function(f"window.batchscope.lessons?.view?.lesson?.name === '{LESSON}'")
 
 
 def test_enter_on_a_focused_term_opens_its_lesson(live):
@@ -30,10 +32,10 @@ def test_enter_on_a_focused_term_opens_its_lesson(live):
     live.focus(TERM)
     live.wait_for_selector("#bs-tip:not([hidden])")
     live.keyboard.press("Enter")
-    live.wait_for_function(f"window.batchscope.lessons?.view?.lesson?.name === '{LESSON}'", timeout=20000)
+    live.wait_for_function(f"window.batchscope.lessons?.view?.lesson?.name === '{LESSON}'")
 
 
 def test_a_term_without_a_lesson_has_no_link(live):
     live.hover("#bs-controls [data-term='live_knob']")
     live.wait_for_selector("#bs-tip:not([hidden])")
-    assert live.locator("#bs-tip .bs-tip-link").is_hidden()
+    expect(live.locator("#bs-tip .bs-tip-link")).to_be_hidden()

@@ -27,6 +27,14 @@ def step(page: Page) -> int:
     return page.evaluate("batchscope.store.state.step")
 
 
+def with_its_past(page: Page, commands: Commands) -> Page:
+    """Wait until the page has fetched what was before it came: that moves the first moment, and indices with it."""
+    first = commands("subscribe", room="main")["first"]
+    commands("unsubscribe", room="main")
+    page.wait_for_function("first => batchscope.store.messageAt(batchscope.store.first).seq === first", arg=first)
+    return page
+
+
 def test_space_pauses_and_resumes_the_engine(live: Page, commands: Commands):
     live.keyboard.press("Space")
     live.wait_for_function("batchscope.store.head.engine.status === 'paused'")
@@ -40,7 +48,8 @@ def test_space_in_the_prompt_is_a_letter(live: Page):
     area.focus()
     live.keyboard.type("a b")
     expect(area).to_have_value("a b")
-    assert live.evaluate("batchscope.store.head.engine.status") == "ready"
+    # The page's next command is answered after whatever it sent before, so a pause would be seen by now.
+    assert live.evaluate("batchscope.command('snapshot').then(({ state }) => state.engine.status)") == "ready"
 
 
 def test_right_arrow_runs_one_step_when_live(live: Page, commands: Commands):
@@ -52,7 +61,8 @@ def test_right_arrow_runs_one_step_when_live(live: Page, commands: Commands):
     live.wait_for_function(f"batchscope.store.head.step === {before + 1}")
 
 
-def test_arrows_walk_the_past_and_end_returns(lived: Page):
+def test_arrows_walk_the_past_and_end_returns(lived: Page, commands: Commands):
+    with_its_past(lived, commands)
     last = step(lived)
     lived.keyboard.press("ArrowLeft")
     lived.keyboard.press("ArrowLeft")
@@ -90,9 +100,13 @@ def test_new_events_do_not_move_what_is_looked_at(lived: Page, commands: Command
 
 
 def test_the_scrubber_seeks_and_its_right_end_is_live(lived: Page):
+    # The handle is redrawn ten times a second, and its end is the newest event of then.
+    up_to_date = "Number(document.querySelector('.bs-scrub input').max) === batchscope.store.head.seq"
     box = lived.locator(".bs-scrub").bounding_box()
+    lived.wait_for_function(up_to_date)
     lived.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + box["height"] / 2)
     assert lived.evaluate("batchscope.store.live") is False
+    lived.wait_for_function(up_to_date)
     lived.mouse.click(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
     assert lived.evaluate("batchscope.store.live") is True
 
@@ -101,7 +115,7 @@ def test_playing_the_past_arrives_at_live(lived: Page):
     lived.locator("#bs-speed").select_option("8")
     lived.evaluate("batchscope.store.seekStep(batchscope.store.head.step - 6)")
     lived.keyboard.press("Space")
-    lived.wait_for_function("batchscope.store.live", timeout=10000)
+    lived.wait_for_function("batchscope.store.live")
 
 
 def test_jumping_finds_the_next_finish_and_says_when_there_is_none(lived: Page):
