@@ -1,6 +1,7 @@
 """Takes the pictures of the documentation from the real page: ``python -m viz.screenshots`` writes ``docs/images``.
 
-The engine runs the real default model on a cache small enough that requests wait, share blocks, and are pushed out and come back.
+Each tab is taken on a desktop, on a phone, in the dark and in Korean. The engine runs the real default model on a cache small enough
+that requests wait, share blocks, and are pushed out and come back.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,16 @@ CONFIG = {"block_size": 16, "num_blocks": 76, "max_batch_tokens": 64, "max_reque
 QUESTIONS = ("Why is the sea salty?", "List five things a lighthouse keeper does in a day.", "Count from one to thirty in words.",
              "Write a short letter to a friend about winter.", "What is a lighthouse for?", "Explain how rain is made, in simple words.",
              "Why do ships float?", "Tell a story about a map.")
+LESSON = "03-a-batch-rebuilt-every-step"
+MOUNTED = "window.batchscope?.screen?.mounted && batchscope.store.started"
 #: name → (width, height, query)
-PICTURES: dict[str, tuple[int, int, str]] = {
-    "live": (1440, 900, "?lang=en&theme=light"), "live-dark": (1440, 900, "?lang=en&theme=dark"),
-    "korean": (1440, 900, "?lang=ko&theme=light"), "laptop": (1280, 720, "?lang=en&theme=light"),
-    "phone": (390, 844, "?lang=en&theme=light"), "projector": (1440, 900, "?lang=en&theme=light&view=projector"),
+LOOKS: dict[str, tuple[int, int, str]] = {
+    "desktop": (1440, 900, "?lang=en&theme=light"), "dark": (1440, 900, "?lang=en&theme=dark"),
+    "korean": (1440, 900, "?lang=ko&theme=light"), "phone": (390, 844, "?lang=en&theme=light"),
+    "laptop": (1280, 720, "?lang=en&theme=light"), "projector": (1440, 900, "?lang=en&theme=light&view=projector"),
 }
+TABS = ("live", "compare", "lessons", "recordings")
+PICTURES = [f"{tab}-{look}" for tab in TABS for look in ("desktop", "dark", "korean", "phone")] + ["live-laptop", "live-projector"]
 
 
 def fill_room(page: Any) -> None:
@@ -53,38 +59,90 @@ def fill_room(page: Any) -> None:
     page.wait_for_timeout(800)
 
 
+def _live(page: Any, phone: bool) -> None:
+    page.wait_for_timeout(2500)
+    if phone:
+        page.evaluate("document.querySelector('[data-panel=lanes]').scrollIntoView(); scrollBy(0, -110)")
+
+
+def _compare(page: Any, phone: bool) -> None:
+    """Static against continuous batching, in lockstep, where the holes are seen."""
+    _to_tab(page, "compare")
+    page.wait_for_function("window.batchscope.compare", timeout=30000)
+    page.click("[data-pair=static_continuous]")
+    page.wait_for_function("batchscope.compare?.links.length === 2")
+    page.select_option("#bs-compare-speed", index=page.locator("#bs-compare-speed option").count() - 1)
+    page.wait_for_function("batchscope.compare.links.every((link) => link.store.head.counters.steps >= 58)", timeout=120000)
+    page.click(".bs-compare-bar [data-do=play]")
+    page.wait_for_function("!batchscope.compare.run.running")
+    page.wait_for_timeout(1500)
+    page.evaluate("document.querySelector('.bs-compare-headline').scrollIntoView(); scrollBy(0, -110)" if phone else "scrollTo(0, 0)")
+
+
+def _lessons(page: Any, phone: bool) -> None:
+    """A lesson whose prediction is answered and whose run has ended."""
+    _to_tab(page, "lessons")
+    page.wait_for_function("batchscope.lessons && document.querySelector('.bs-lesson-card')", timeout=30000)
+    page.evaluate("name => batchscope.lessons.open(name, 1)", LESSON)
+    page.wait_for_selector('.bs-lesson-section[data-current="true"]')
+    page.wait_for_timeout(500)
+    page.locator("#bs-lesson-speed").select_option("0")
+    page.locator(".bs-lesson-transport [data-do=play]").click()
+    page.wait_for_function("batchscope.lessons.view.stage.transport.atEnd", timeout=30000)
+    page.mouse.move(0, 0)
+
+
+def _recordings(page: Any, phone: bool) -> None:
+    """The recorded example, at a moment in the middle of it."""
+    _to_tab(page, "recordings")
+    page.wait_for_function("window.batchscope.recordings?.replay?.mounted", timeout=30000)
+    page.evaluate("(() => { const { store } = batchscope.recordings.replay; store.seekSeq(Math.round(store.head.seq * 0.55)); })()")
+
+
+SCENES: dict[str, Callable[[Any, bool], None]] = {"live": _live, "compare": _compare, "lessons": _lessons, "recordings": _recordings}
+
+
+def _to_tab(page: Any, name: str) -> None:
+    page.evaluate("name => import(new URL('viz/show_tab.js', document.baseURI)).then((tab) => tab.showTab(name))", name)
+
+
+def _save(page: Any, path: Path) -> None:
+    """A screenshot with a palette: half the size of a full-colour one, and nothing in these pictures needs more."""
+    import io
+
+    from PIL import Image
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m viz.screenshots", description=__doc__)
     parser.add_argument("--out", type=Path, default=IMAGES)
-    parser.add_argument("names", nargs="*", default=list(PICTURES), help=f"which pictures: {', '.join(PICTURES)}")
+    parser.add_argument("names", nargs="*", default=PICTURES, help=f"which pictures: {', '.join(PICTURES)}")
     options = parser.parse_args(arguments)
     from playwright.sync_api import sync_playwright
     options.out.mkdir(parents=True, exist_ok=True)
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with serving(CONFIG, 8) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        filled = False
+        # Whoever leaves takes their requests along: the page that sends them stays until the end.
+        guest = browser.new_page()
+        guest.goto(url)
+        guest.wait_for_function(MOUNTED)
+        fill_room(guest)
         for name in options.names:
-            width, height, query = PICTURES[name]
+            tab, look = name.split("-")
+            width, height, query = LOOKS[look]
             phone = width < 500
             page = browser.new_context(viewport={"width": width, "height": height}, is_mobile=phone, has_touch=phone,
                                        device_scale_factor=2 if phone else 1).new_page()
             page.goto(url + query)
-            page.wait_for_function("window.batchscope?.screen?.mounted && batchscope.store.started")
-            if not filled:
-                # Whoever leaves takes their requests along: the page that sent them stays until the end.
-                guest = browser.new_page()
-                guest.goto(url)
-                guest.wait_for_function("window.batchscope?.screen?.mounted && batchscope.store.started")
-                fill_room(guest)
-                filled = True
-            page.wait_for_timeout(2500)
-            if phone:
-                page.evaluate("document.querySelector('[data-panel=lanes]').scrollIntoView(); scrollBy(0, -110)")
-                page.wait_for_timeout(300)
-            page.screenshot(path=options.out / f"{name}.png")
+            page.wait_for_function(MOUNTED)
+            SCENES[tab](page, phone)
+            page.wait_for_timeout(1200)
+            _save(page, options.out / f"{name}.png")
             page.context.close()
-            print(options.out / f"{name}.png")
+            print(options.out / f"{name}.png", flush=True)
         browser.close()
     return 0
 

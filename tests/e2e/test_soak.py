@@ -36,7 +36,7 @@ def test_heap_and_nodes_stay_flat(open_page: Callable[..., Page]):
         third = SAMPLES // 3
         for index, name in enumerate(("heap", "nodes")):
             second, last = (statistics.median(sample[index] for sample in part) for part in (samples[third:2 * third], samples[2 * third:]))
-            print(f"{name}: {second:,.0f} in the second third, {last:,.0f} in the last")
+            print(f"{name}: {second:,.0f} in the second third, {last:,.0f} in the last; samples {[sample[index] for sample in samples]}")
             assert last <= second * 1.05, f"{name} grew from {second:,.0f} to {last:,.0f}"
     finally:
         app.stop()

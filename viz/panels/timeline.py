@@ -13,6 +13,6 @@ FIGURE = {
 
 PANEL = PanelSpec(
     name="timeline", area="main", span=12, height=196, order=40, figure=FIGURE,
-    # The window in steps, how far it moves at once (ticks are redrawn only then), and the bounds of a row's height in pixels.
-    options={"window": 120, "advance": 10, "row_most": 18, "row_least": 9},
+    # The window in steps (least: of a short recording), how far it moves at once (ticks are redrawn only then), and the bounds of a row's height in pixels.
+    options={"window": 120, "window_least": 20, "advance": 10, "row_most": 18, "row_least": 9},
 )

@@ -139,6 +139,7 @@ function checkSnapshot(snapshot) {
 // Puts a recording into an empty store. Throws RecordingRefused, naming the line, when an event does not continue the run.
 export function fillStore(store, recording) {
   store.maxEvents = Infinity;
+  store.whole = true;
   store.checkpointEvery = Math.max(128, Math.ceil(recording.events.length / 250));      // bounds the memory of a long recording
   const messages = [recording.snapshot, ...recording.events];
   for (const [index, message] of messages.entries()) {

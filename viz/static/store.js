@@ -12,6 +12,7 @@ export class Store {
   constructor({ checkpointEvery = CHECKPOINT_EVERY, maxEvents = MAX_EVENTS } = {}) {
     this.checkpointEvery = checkpointEvery;
     this.maxEvents = maxEvents;
+    this.whole = false;            // whether this is a whole run, a recording, to which nothing will be added
     this.listeners = new Set();
     this.tracks = new Map();
     this.clear();

@@ -39,6 +39,7 @@ export class Stage extends EventTarget {
     const recorded = this.recording.runs[name];
     const store = new Store();
     store.maxEvents = Infinity;
+    store.whole = true;
     this.watch = new RunWatch(this.lesson.limits);
     for (const message of [recorded.snapshot, ...recorded.events]) { store.receive(message); this.watch.take(message); }
     store.seekIndex(store.first);

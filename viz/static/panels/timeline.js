@@ -30,10 +30,12 @@ export default class Timeline {
     // A fast engine gets a longer window, or its rows would rush by; some slack keeps the window from flickering between the two.
     const rate = view.live ? this.context.rate() : 0;
     if (rate > FAST * 1.3) this.fast = true; else if (rate < FAST * 0.8) this.fast = false;
-    const span = this.options.window * (this.fast ? 3 : 1);
     const advance = this.options.advance * (this.fast ? 6 : 1);
+    const reached = Math.ceil((view.step + 2) / advance) * advance;
+    // A young run fills its window before the window grows.
+    const span = Math.min(Math.max(reached, this.#window()), this.options.window * (this.fast ? 3 : 1));
     this.span = span;
-    const right = Math.max(span, Math.ceil((view.step + 2) / advance) * advance);
+    const right = Math.max(span, reached);
     const left = right - span;
     this.left = left;
     this.#rowsInSight(view, left);
@@ -42,6 +44,13 @@ export default class Timeline {
     this.plot.relayout({ 'xaxis.range': [left, right] });
     this.#draw(view);
     this.#drawLabels();
+  }
+
+  // A recording shorter than the window gets a shorter one: its end is known.
+  #window() {
+    const { store } = this.context;
+    const { window, window_least: least, advance } = this.options;
+    return store.whole ? Math.min(window, Math.max(least, Math.ceil((store.head.step + 2) / advance) * advance)) : window;
   }
 
   // Requests alive in the window, by arrival; when there are more than fit, those that ended first give way.
