@@ -40,7 +40,7 @@ CLASSROOM_CONFIG = {"block_size": 16, "num_blocks": 96, "max_batch_tokens": 64, 
 
 _PRESETS = (
     Preset(
-        "classroom", "Classroom", "The main room: small blocks and a small cache, so that everything that can happen does.",
+        "classroom", "Classroom", "For a lecture: small blocks and a cache that a dozen answers fill, so that everything that can happen does.",
         CLASSROOM_CONFIG,
         {"name": "classroom", "num_requests": 24, "content": "questions", "arrivals": {"kind": "poisson", "rate": 1.0},
          "output_length": {"kind": "uniform", "low": 16, "high": 64}},
