@@ -17,6 +17,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 
 log = logging.getLogger("batchscope.page")
 
+QUEUE_SLEEP = 0.5  # seconds
+
 STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Batchscope</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="1">
 <link rel="icon" href="data:,"><style>:root{color-scheme:light dark}
@@ -106,4 +108,14 @@ def build_gradio(root_path: str) -> Any:
     from viz.page import build_page, mount_arguments
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    return gr.mount_gradio_app(app, build_page(), path="/", root_path=root_path or None, **mount_arguments())
+    page = build_page()
+    mounted = gr.mount_gradio_app(app, page, path="/", root_path=root_path or None, **mount_arguments())
+    _let_the_queue_sleep(page)
+    return mounted
+
+
+def _let_the_queue_sleep(page: Any) -> None:
+    """Gradio looks into its queue of Python handlers a thousand times a second, which costs an idle server some percent of a core.
+    This page has no such handler (see ``viz/page.py``), so nothing ever waits there; one that is added would wait this long."""
+    page._queue.sleep_when_free = QUEUE_SLEEP
+    page._queue.progress_update_sleep_when_free = QUEUE_SLEEP
