@@ -19,7 +19,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.deploy.nginx import PATIENCE, ROOT, free_port, nginx
+from tests.deploy.nginx import PATIENCE, ROOT, nginx
+from tests.ports import held_port
 from tests.server.helpers import Raw
 from tests.server.page import SECRET, Page, running
 
@@ -29,18 +30,17 @@ PREFIX = "/batchscope"
 @pytest.fixture(scope="module")
 def site():
     """Address of the app behind nginx, without a slash at the end."""
-    port = free_port()
-    page = Page("--root-path", PREFIX)
-    try:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(held_port())
+        page = Page("--root-path", PREFIX)
+        stack.callback(page.stop)
         # What it printed is the public address; here the test is still on the inner side of the proxy.
         page.url = page.url.removesuffix(PREFIX)
         page.until_ready()
         app_port = page.url.rsplit(":", 1)[1]
         exchanged = {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{app_port}"}
-        with nginx("nginx.conf.example", exchanged, port):
-            yield f"http://127.0.0.1:{port}"
-    finally:
-        page.stop()
+        stack.enter_context(nginx("nginx.conf.example", exchanged, port))
+        yield f"http://127.0.0.1:{port}"
 
 
 def fetch(url: str) -> tuple[str, str]:
@@ -134,11 +134,11 @@ def token_engine(token: str):
 
 
 async def test_a_page_attaches_to_a_remote_engine_with_a_token_over_wss(certificate):
-    port = free_port()
-    exchanged = {"listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;", "/etc/ssl/certs/gpu.example.org.pem": str(certificate),
-                 "/etc/ssl/private/gpu.example.org.key": str(certificate.with_name("key.pem"))}
-    address = f"wss://localhost:{port}/engine"
     with contextlib.ExitStack() as stack:
+        port = stack.enter_context(held_port())
+        exchanged = {"listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;", "/etc/ssl/certs/gpu.example.org.pem": str(certificate),
+                     "/etc/ssl/private/gpu.example.org.key": str(certificate.with_name("key.pem"))}
+        address = f"wss://localhost:{port}/engine"
         exchanged["127.0.0.1:8765"] = f"127.0.0.1:{stack.enter_context(token_engine('sesame'))}"
         stack.enter_context(nginx("nginx-engine.conf.example", exchanged, port))
         # Without the token the engine takes the proxy's visitors for viewers, although they come from this machine.

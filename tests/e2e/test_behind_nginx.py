@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.nginx import free_port, nginx
+from tests.deploy.nginx import nginx
 from tests.e2e.served import App
+from tests.ports import held_port
 
 PREFIX = "/batchscope"
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    port = free_port()
-    app = App("--root-path", PREFIX, "--device", "simulated:h100", "--model", "llama-8b")
-    try:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(held_port())
+        app = App("--root-path", PREFIX, "--device", "simulated:h100", "--model", "llama-8b")
+        stack.callback(app.stop)
         # The app prints its public address; here the test is still on the inner side of the proxy.
         app.url = app.url.removesuffix(f"{PREFIX}/") + "/"
         app.until_ready()
         inner = app.url.rstrip("/").rsplit(":", 1)[1]
         exchanged = {"listen 80;": f"listen 127.0.0.1:{port};", "127.0.0.1:7860": f"127.0.0.1:{inner}"}
-        with nginx("nginx.conf.example", exchanged, port):
-            yield f"http://127.0.0.1:{port}{PREFIX}/"
-    finally:
-        app.stop()
+        stack.enter_context(nginx("nginx.conf.example", exchanged, port))
+        yield f"http://127.0.0.1:{port}{PREFIX}/"
 
 
 def test_a_prompt_is_answered_on_a_page_under_a_sub_path(address, open_page):

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import socket
 import time
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from engine.state import apply_event
 from tests.e2e.served import App, Process
+from tests.ports import held_port
 from tests.viz.runs import file_of, lines_of, packed, small_run
 from viz.offline_html import offline_html
 from viz.recording import open_recording, replay
@@ -31,6 +31,14 @@ def open_tab(page: Page) -> None:
 
 def open_file(page: Page, data: bytes, name: str = "run.jsonl.gz") -> None:
     page.set_input_files("[data-file]", {"name": name, "mimeType": "application/gzip", "buffer": data})
+
+
+def expect_pictures(page: Page) -> None:
+    """The panels that are drawn last are drawn: the charts, which take turns, and the lists far down."""
+    for name in ("latency", "throughput", "roofline"):
+        expect(page.locator(f".bs-replay [data-panel={name}] .js-plotly-plot svg")).not_to_have_count(0)
+    expect(page.locator(".bs-replay [data-panel=decision_log] .bs-sentence-step")).not_to_have_count(0)
+    expect(page.locator(".bs-replay [data-panel=swap_pool] .bs-panel-note")).to_contain_text("slots")
 
 
 def replayed_state(page: Page) -> dict[str, Any]:
@@ -76,10 +84,15 @@ def test_a_replay_has_all_transport_controls_by_key(tab):
     tab.keyboard.press("Home")
     tab.select_option("[data-speed]", "0")
     tab.keyboard.press("Space")
-    tab.wait_for_function(f"{at} > 20")
+    tab.wait_for_function(f"{at} === {open_recording(EXAMPLE).last_step}")
+    # Slow enough not to have arrived at the end, where a space would begin anew, before the space that stops it.
+    tab.keyboard.press("Home")
+    tab.select_option("[data-speed]", "1")
+    tab.keyboard.press("Space")
+    tab.wait_for_function(f"{at} > 2")
     tab.keyboard.press("Space")
     stopped = tab.evaluate(at)
-    tab.wait_for_timeout(200)
+    tab.wait_for_timeout(500)                     # four steps of it
     assert tab.evaluate(at) == stopped
 
 
@@ -88,7 +101,9 @@ def test_a_replay_never_commands_the_engine(tab, commands):
     before = commands("snapshot", room="main")["seq"]
     tab.evaluate("() => { for (const button of document.querySelectorAll('.bs-replay .bs-panel-answers button')) button.click(); }")
     tab.click(".bs-replay [data-do=play]")
-    tab.wait_for_timeout(300)
+    tab.wait_for_function("window.batchscope.recordings.replay.store.state.step > 2")
+    # The page's next command is answered after whatever it sent before.
+    tab.evaluate("window.batchscope.command('rooms').then(() => null)")
     assert commands("snapshot", room="main")["seq"] == before
 
 
@@ -138,7 +153,7 @@ def test_a_bad_file_is_refused_with_a_sentence(tab, name):
     data, sentence = hostile_files()[name]
     open_file(tab, data)
     tab.wait_for_function("document.querySelector('.bs-recordings > [data-message]').dataset.kind === 'error'")
-    assert sentence in tab.inner_text(".bs-recordings > [data-message]")
+    expect(tab.locator(".bs-recordings > [data-message]")).to_contain_text(sentence)
     assert tab.evaluate("window.batchscope.recordings.replay") is None
 
 
@@ -155,13 +170,17 @@ def test_nothing_in_a_recording_becomes_markup_or_code(tab):
     tab.wait_for_function("window.batchscope.recordings.replay?.store.last === 3")
     for index in range(4):
         tab.evaluate("index => { const { replay } = window.batchscope.recordings; replay.store.seekIndex(index); replay.screen.select('r1'); }", index)
-        tab.wait_for_timeout(120)
-    tab.evaluate("window.scrollTo(0, document.body.scrollHeight)")
-    tab.wait_for_timeout(300)
+        expect(tab.locator(".bs-replay .bs-lane-chips .bs-chip")).to_have_count(int(index > 0))
+    # Every place that shows words of the recording has drawn them.
+    expect(tab.locator(".bs-replay .bs-answer-prompt")).to_have_text(XSS)
+    expect(tab.locator(".bs-replay .bs-answer p")).to_contain_text(XSS)
+    tab.locator(".bs-replay [data-panel=request_story]").scroll_into_view_if_needed()
+    expect(tab.locator(".bs-replay [data-panel=request_story] q")).to_have_text(XSS)
     tab.get_by_text("Run card", exact=True).last.click()
     assert tab.evaluate("window.hacked") is None
     assert tab.locator(".bs-recordings img[src='x'], .bs-recordings script").count() == 0
-    assert XSS in tab.inner_text(".bs-replay-banner")
+    expect(tab.locator(".bs-card-facts")).to_contain_text(XSS)
+    expect(tab.locator(".bs-replay-banner")).to_contain_text(XSS)
 
 
 # --- exports ---------------------------------------------------------------------------------------------------------
@@ -196,7 +215,8 @@ def test_the_offline_file_replays_by_double_click_and_asks_nobody(browser, tmp_p
     for seq in list(expected)[::17]:
         page.evaluate("seq => window.batchscopeOffline.replay.store.seekSeq(seq)", seq)
         assert page.evaluate("JSON.parse(JSON.stringify(window.batchscopeOffline.replay.store.state))") == expected[seq]
-    page.wait_for_timeout(1500)
+    page.evaluate("() => { const { store } = window.batchscopeOffline.replay; store.seekIndex(store.last); }")
+    expect_pictures(page)
     broken = page.evaluate("""[...window.batchscopeOffline.replay.screen.entries.values()]
       .filter(entry => !entry.panel || entry.reported).map(entry => entry.spec.name)""")
     assert broken == [] and page.evaluate("window.hacked") is None
@@ -204,7 +224,7 @@ def test_the_offline_file_replays_by_double_click_and_asks_nobody(browser, tmp_p
     page.keyboard.press("Shift+ArrowRight")
     assert page.evaluate("window.batchscopeOffline.replay.store.state.step") == 10
     page.get_by_role("button", name="한국어").click()
-    assert "녹화" in page.inner_text(".bs-replay-mark")
+    expect(page.locator(".bs-replay-mark")).to_contain_text("녹화")
     context.close()
     assert faults == []
 
@@ -212,7 +232,7 @@ def test_the_offline_file_replays_by_double_click_and_asks_nobody(browser, tmp_p
 def test_every_panel_can_be_saved_as_a_picture(tab):
     tab.evaluate("window.batchscope.recordings.replay.store.seekStep(40)")
     tab.set_viewport_size({"width": 1400, "height": 3200})
-    tab.wait_for_timeout(1500)
+    expect_pictures(tab)
     for name in tab.evaluate("[...window.batchscope.recordings.replay.screen.entries.keys()]"):
         size = tab.evaluate("""async name => {
           const { panelPicture } = await import('/viz/panel_image.js');
@@ -252,21 +272,16 @@ def until_page(app: App) -> str:
 
 def test_the_example_greets_until_the_engine_is_ready(open_page):
     """A page opened before its engine answers shows the recording, says so, and gives way to the live run by itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    app, engine = App(engine=f"ws://127.0.0.1:{port}"), None
-    try:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(held_port())
+        app = App(engine=f"ws://127.0.0.1:{port}")
+        stack.callback(app.stop)
         page = open_page(until_page(app))
         page.wait_for_selector("#bs-greeting .bs-replay-banner", timeout=60000)
         page.wait_for_function("document.querySelector('#bs-greeting .bs-replay-actions').textContent.includes('while the model loads')")
-        assert "RECORDING" in page.inner_text("#bs-greeting .bs-replay-mark")
+        expect(page.locator("#bs-greeting .bs-replay-mark")).to_have_text("RECORDING")
         assert page.evaluate("document.getElementById('bs-live').hidden")
-        engine = Process("-m", "engine", "--port", str(port), "--announce", "--device", "simulated:h100", "--model", "llama-8b")
+        stack.callback(Process("-m", "engine", "--port", str(port), "--announce", "--device", "simulated:h100", "--model", "llama-8b").stop)
         page.wait_for_function("!document.getElementById('bs-greeting') && !document.getElementById('bs-live').hidden", timeout=60000)
         assert page.evaluate("window.batchscope.store.head.engine.status") == "ready"
         page.evaluate("window.batchscope.socket.close()")       # so that the end of the app below is no error on the page
-    finally:
-        app.stop()
-        if engine is not None:
-            engine.stop()
