@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 DONE = "window.batchscope.compare?.links.length === 2 && window.batchscope.compare.run.done && !window.batchscope.compare.run.running"
 
@@ -18,7 +18,8 @@ def tab(live: Page) -> Page:
 
 
 def figures(page: Page) -> dict[str, list[str]]:
-    page.wait_for_timeout(400)
+    # The table is drawn a moment after the last event, and the sentence below it says so.
+    expect(page.locator(".bs-compare-bar [data-run-state]")).to_have_text("Both have finished.")
     rows = page.evaluate("""[...document.querySelectorAll('.bs-compare-figures tbody tr')]
       .map(row => [row.dataset.row, row.cells[1].textContent, row.cells[2].textContent])""")
     return {key: [re.sub(r"[ ✓]", "", value) for value in values] for key, *values in rows}
@@ -73,21 +74,21 @@ def test_a_pair_of_ones_own_on_a_simulated_device_runs_freely(tab):
 
 
 def test_a_refused_setup_says_why_and_leaves_no_room_behind(tab, commands):
-    before = {room["room"] for room in commands("rooms")["rooms"]}
+    before = commands.room_names()
     tab.get_by_text("Set up your own comparison").click()
     tab.fill("[data-knob=num_blocks][data-side=b]", "0")
     tab.click("[data-start]")
     tab.wait_for_function("document.querySelector('.bs-compare-setup [data-message]').dataset.kind === 'error'")
-    assert "num_blocks must lie between" in tab.inner_text(".bs-compare-setup [data-message]")
-    assert {room["room"] for room in commands("rooms")["rooms"]} == before
+    expect(tab.locator(".bs-compare-setup [data-message]")).to_contain_text("num_blocks must lie between")
+    assert commands.room_names() <= before
 
 
 def test_closing_gives_the_rooms_back(tab, commands):
-    before = {room["room"] for room in commands("rooms")["rooms"]}
+    before = commands.room_names()
     tab.click("[data-pair=textbook]")
     tab.wait_for_function("window.batchscope.compare.links.length === 2")
-    assert len(commands("rooms")["rooms"]) == len(before) + 2
+    opened = commands.room_names() - before
+    assert len(opened) == 2
     tab.click(".bs-compare-bar [data-do=close]")
     tab.wait_for_function("document.querySelector('.bs-compare-run').hidden")
-    tab.wait_for_timeout(300)
-    assert {room["room"] for room in commands("rooms")["rooms"]} == before
+    commands.until_gone(opened)

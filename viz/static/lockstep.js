@@ -11,7 +11,10 @@ export class PairRun {
     this.futures = new Map(links.map((link, side) => [link, futures[side].slice()]));
     this.mode = 'lockstep';
     this.stepsPerSecond = 4;
-    this.running = false;
+    this.running = false;                 // until both stand still again, the step under way included
+    this.wanted = false;                  // whether it shall go on
+    this.ending = null;                   // resolves when it has come to rest
+    this.abandoned = false;
     this.failure = null;
   }
 
@@ -31,23 +34,37 @@ export class PairRun {
     }
   }
 
-  async start(mode = this.mode) {
+  start(mode = this.mode) {
+    if (!this.running) this.ending = this.#run(mode);
+    return this.ending;
+  }
+
+  async #run(mode) {
     this.mode = mode;
-    this.running = true;
+    this.running = this.wanted = true;
     this.failure = null;
     this.onChange();
     try {
       if (mode === 'free') await this.#free();
       else await this.#lockstep();
     } catch (error) { this.failure = error; }
-    this.running = false;
+    this.running = this.wanted = false;
     this.onChange();
   }
 
+  // Resolves when both rooms stand still: a step under way is waited for, so that the next one is asked for from the same place.
   async pause() {
-    this.running = false;
+    this.wanted = false;
+    this.wake?.();
     if (this.mode === 'free') await Promise.all(this.links.map((link) => link.command('pause')));
-    this.onChange();
+    await this.ending;
+  }
+
+  // Ends without waiting, when the rooms are given back.
+  abandon() {
+    this.abandoned = true;
+    this.wanted = this.running = false;
+    this.wake?.();
   }
 
   // One step of both; resolves when both have done it (a room without work stands still).
@@ -63,7 +80,7 @@ export class PairRun {
   }
 
   async #lockstep() {
-    while (this.running && !this.done) {
+    while (this.wanted && !this.done) {
       const started = performance.now();
       const wanted = Math.max(1, Math.round(this.stepsPerSecond / TICKS_PER_SECOND));
       // Never past a step at which something is asked for again.
@@ -71,17 +88,24 @@ export class PairRun {
       const count = Math.min(wanted, next);
       await this.step(count);
       const wait = (1000 * count) / this.stepsPerSecond - (performance.now() - started);
-      if (wait > 0) await new Promise((resolve) => { setTimeout(resolve, wait); });
+      if (wait > 0 && this.wanted) await this.#rest(wait);
     }
+  }
+
+  #rest(ms) {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wake = () => { clearTimeout(timer); resolve(); };
+    });
   }
 
   async #free() {
     await Promise.all(this.links.map((link) => link.command('pace', { steps_per_second: FREE_PACE })));
     await Promise.all(this.links.map((link) => link.command('resume')));
     await Promise.all(this.links.map(async (link) => {
-      while (this.running && !this.#over(link)) {
+      while (this.wanted && !this.#over(link)) {
         await this.#feed(link);
-        await this.#until(link, () => link.idle || this.futures.get(link)[0]?.step <= link.store.head.step || !this.running);
+        await this.#until(link, () => link.idle || this.futures.get(link)[0]?.step <= link.store.head.step || !this.wanted);
       }
     }));
   }
@@ -91,7 +115,7 @@ export class PairRun {
   #until(link, reached) {
     if (reached()) return Promise.resolve();
     return new Promise((resolve) => {
-      const check = setInterval(() => { if (reached() || !this.running) end(); }, 200);
+      const check = setInterval(() => { if (reached() || this.abandoned) end(); }, 200);
       const longest = this.mode === 'free' ? null : setTimeout(() => end(), 10000);
       const stop = link.store.subscribe(() => { if (reached()) end(); });
       const end = () => { clearInterval(check); clearTimeout(longest); stop(); resolve(); };

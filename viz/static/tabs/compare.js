@@ -213,7 +213,7 @@ class CompareTab {
   async close() {
     const { links } = this;
     if (!links.length) return;
-    if (this.run.running) this.run.running = false;
+    this.run.abandon();
     clearTimeout(this.timer);
     this.timer = null;
     for (const stop of this.unsubscribe ?? []) stop();
