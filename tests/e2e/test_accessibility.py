@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.e2e.served import App, Commands
 from viz.page import TABS
@@ -19,6 +19,11 @@ RUN = """async () => (await axe.run(document, { resultTypes: ['violations'], run
     `${item.id}: ${node.target.join(' ')}: ${node.any.concat(node.all, node.none).map((each) => each.message)[0] ?? ''}`))"""
 
 
+#: What stands in each tab when it is whole, with all that axe should see of it.
+WHOLE = {"live": ".bs-waiting [data-request]", "compare": "[data-pair=textbook]", "lessons": ".bs-lesson-card",
+         "recordings": ".bs-replay-actions [data-do=close]"}
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("tab", TABS)
 def test_no_serious_violation(app: App, commands: Commands, open_page: Callable[..., Page], tab: str, theme: str):
@@ -27,8 +32,12 @@ def test_no_serious_violation(app: App, commands: Commands, open_page: Callable[
     for index in range(4):
         commands("submit", room="main", prompt=f"Question {index}?", params={"max_new_tokens": 20 if index else 1, "ignore_eos": True})
     commands("step", room="main", count=5)
+    commands.until(lambda state: state["counters"]["steps"] == 5, "five steps")
     page = open_page(f"{app.url}?theme={theme}", reduced_motion="reduce")
     page.locator(f"#bs-tab-{tab}-button").click()
-    page.wait_for_timeout(600)
+    page.locator(WHOLE[tab]).first.wait_for()
+    if tab == "live":
+        expect(page.locator("#bs-live .bs-answer")).to_have_count(3)
+        expect(page.locator("#bs-live .bs-chip")).to_have_count(4)
     page.evaluate(AXE.read_text("utf-8"))
     assert page.evaluate(RUN) == []

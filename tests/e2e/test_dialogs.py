@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.e2e.test_accessibility import AXE, RUN
 
@@ -14,7 +15,7 @@ def page(live):
 
 
 def test_the_rooms_dialog(page, commands):
-    before = {room["room"] for room in commands("rooms")["rooms"]}
+    before = commands.room_names()
     page.focus("#bs-header [data-room]")
     page.keyboard.press("Enter")
     page.wait_for_function("document.querySelectorAll('.bs-room-list li').length > 0 && document.querySelector('.bs-rooms [data-device]').options.length > 1")
@@ -28,11 +29,11 @@ def test_the_rooms_dialog(page, commands):
     page.wait_for_function("window.batchscope.store.head.engine.simulated", timeout=30000)
     assert page.evaluate("[window.batchscope.store.head.engine.model, window.batchscope.store.head.engine.device]") == [
         "Llama-3.1-70B", "simulated 8 × H100-80GB"]
-    assert "simulated" in page.inner_text(".bs-engine-badge")
-    page.wait_for_timeout(1500)                   # the room's past is fetched a moment after it was entered
-    page.evaluate("""async () => { const { socket, watch } = window.batchscope; const { room } = socket;
-      await watch('main'); await socket.command('close_room', { room }); }""")
-    assert {room["room"] for room in commands("rooms")["rooms"]} == before
+    expect(page.locator(".bs-engine-badge")).to_contain_text("simulated")
+    (opened,) = commands.room_names() - before
+    assert opened == page.evaluate("window.batchscope.socket.room")
+    page.context.close()            # before its room goes, so that a fetch of the room's past finds it
+    commands("close_room", room=opened)
 
 
 def test_the_fork_dialog(page, commands):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 LINKS = "window.batchscope.compare?.links.length === 2"
 DONE = f"{LINKS} && window.batchscope.compare.run.done && !window.batchscope.compare.run.running"
@@ -42,7 +42,7 @@ def test_a_live_run_is_forked_at_the_step_that_is_shown(run):
     texts = run.evaluate(TEXTS)
     original = run.evaluate("Object.fromEntries(Object.entries(window.batchscope.store.head.requests).map(([id, item]) => [id, item.text]))")
     assert texts[0] == original, "the side without a change ends as the original did"
-    assert "Forked from step 8" in run.inner_text(".bs-compare-table .bs-small")
+    expect(run.locator(".bs-compare-table .bs-small")).to_contain_text("Forked from step 8")
 
 
 def test_a_recording_is_forked_without_its_room(live):
@@ -71,7 +71,7 @@ def test_a_fork_without_a_difference_and_a_bad_value_are_refused_in_the_dialog(r
     run.click("[data-fork]")
     run.wait_for_selector("dialog.bs-fork")
     run.click(".bs-fork [data-do=start]")
-    assert "differs" in run.inner_text(".bs-fork [data-message]")
+    expect(run.locator(".bs-fork [data-message]")).to_contain_text("differs")
     run.fill(".bs-fork [data-knob=max_batch_tokens]", "-4")
     run.click(".bs-fork [data-do=start]")
     run.wait_for_function("document.querySelector('.bs-fork [data-message]').textContent.includes('max_batch_tokens must lie between')")

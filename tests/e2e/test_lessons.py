@@ -49,14 +49,14 @@ def play_to_end(page: Page) -> None:
     """Let the recorded run go, as fast as frames come."""
     page.locator("#bs-lesson-speed").select_option("0")
     page.locator(".bs-lesson-transport [data-do=play]").click()
-    page.wait_for_function("batchscope.lessons.view.stage.transport.atEnd", timeout=30000)
+    page.wait_for_function("batchscope.lessons.view.stage.transport.atEnd", timeout=60000)
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_a_learner_completes_a_whole_lesson(school: App, open_page: Any, language: str) -> None:
     words = WORDS[language]
     page = open_lesson(open_page, school, language)
-    assert page.locator(".bs-lesson-card").count() == 16
+    expect(page.locator(".bs-lesson-card")).to_have_count(16)
     page.locator(f'[data-open="{LESSON}"]').click()
     expect(page.locator("#bs-lesson-title")).to_have_text(words["title"])
 
@@ -71,7 +71,7 @@ def test_a_learner_completes_a_whole_lesson(school: App, open_page: Any, languag
     expect(page.locator('.bs-panel.bs-pointed')).to_have_attribute("data-panel", "timeline")
     assert page.locator(".bs-lesson-section").count() == 2
     play_to_end(page)
-    page.wait_for_function("document.querySelectorAll('.bs-lesson-section').length === 3", timeout=15000)
+    expect(page.locator(".bs-lesson-section")).to_have_count(3)
     expect(current(page)).to_contain_text("11")
     page.locator('[data-go="next"]').click()
     page.wait_for_function("batchscope.lessons.view.stage.name === 'continuous'")
@@ -118,7 +118,10 @@ def test_an_open_lesson_has_no_serious_violation(school: App, open_page: Any, th
     current_page.locator("input[type=number]").fill("50")
     current_page.locator("button[type=submit]").click()
     page.evaluate("batchscope.lessons.view.stage.store.seekStep(100)")
-    page.wait_for_timeout(500)
+    expect(current_page.locator(".bs-lesson-verdict")).to_be_visible()
+    # Every panel beside the text stands there and says its sentence, which it does when it has been drawn.
+    page.wait_for_function("""[...document.querySelectorAll('.bs-lesson-panels [data-panel]')].length > 0
+        && [...document.querySelectorAll('.bs-lesson-panels .bs-panel-body')].every((body) => body.childElementCount > 0)""")
     page.evaluate(AXE.read_text("utf-8"))
     assert page.evaluate(RUN) == []
 
@@ -143,14 +146,15 @@ def test_a_host_and_three_viewers_go_through_a_lesson_together(school: App, open
     first, second = open_page(school.url), open_page(school.url)
     at_step(first, 0)
     at_step(second, 0)
-    assert first.locator("[data-class-do=lead]").is_hidden()
+    expect(first.locator("[data-class-do=lead]")).to_be_hidden()
 
     # They vote; everybody sees the distribution, and nobody the answer before the host shows it.
     for page, guess in ((first, "8"), (second, "9")):
         current(page).locator("input[type=number]").fill(guess)
         current(page).locator("button[type=submit]").click()
-        assert current(page).locator(".bs-lesson-verdict").count() == 0
     expect(current(host).locator(".bs-lesson-question > .bs-small")).to_contain_text("2")
+    for page in (first, second):
+        assert current(page).locator(".bs-lesson-verdict").count() == 0
     host.locator(".bs-lesson-reveal").first.click()
     expect(current(first).locator('.bs-lesson-verdict[data-state="right"]')).to_have_count(1)
     expect(current(second).locator('.bs-lesson-verdict[data-state="wrong"]')).to_have_count(1)

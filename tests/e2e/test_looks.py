@@ -26,11 +26,21 @@ def busy(commands: Commands) -> Commands:
         commands("submit", room="main", prompt=f"Story number {index}: once upon a time there was a lighthouse",
                  params={"max_new_tokens": 40, "ignore_eos": True})
     commands("step", room="main", count=6)
+    commands.until(lambda state: state["counters"]["steps"] == 6, "six steps")
     return commands
 
 
+def drawn(page: Page) -> Page:
+    """Wait until the lists of the busy room stand there: one request finished, six run, one waits."""
+    expect(page.locator(".bs-lane-chips .bs-chip")).to_have_count(8)
+    expect(page.locator('.bs-lane[data-lane="decoding"] .bs-chip')).to_have_count(6)
+    expect(page.locator(".bs-answer")).to_have_count(7)
+    expect(page.locator(".bs-waiting [data-request]")).to_have_count(1)
+    return page
+
+
 def test_the_main_panels_fit_a_laptop_without_scrolling(app: App, busy: Commands, open_page: Callable[..., Page]):
-    page = open_page(app.url, width=1280, height=720)
+    page = drawn(open_page(app.url, width=1280, height=720))
     for name in (*MAIN, "waiting", "answers"):
         box = page.locator(f'[data-panel="{name}"]').bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= 720, f"{name} ends at {box['y'] + box['height']:.0f}"
@@ -53,8 +63,9 @@ def test_a_phone_shows_transport_lanes_blocks_and_answers_and_folds_the_rest(app
     timeline.locator("[data-fold]").click()
     expect(timeline.locator(".bs-panel-body")).to_be_visible()
     expect(timeline.locator("[data-fold]")).to_have_attribute("aria-expanded", "true")
-    chips = page.locator(".bs-lane-chips .bs-chip").all()
-    assert chips and all(chip.bounding_box()["x"] + chip.bounding_box()["width"] <= 390 for chip in chips)
+    drawn(page)
+    ends = page.locator(".bs-lane-chips .bs-chip").evaluate_all("chips => chips.map((chip) => chip.getBoundingClientRect().right)")
+    assert max(ends) <= 390
 
 
 def test_korean_reaches_every_corner_at_once_and_is_kept(app: App, busy: Commands, open_page: Callable[..., Page]):
@@ -78,23 +89,23 @@ def test_korean_reaches_every_corner_at_once_and_is_kept(app: App, busy: Command
 
 def test_no_text_is_shown_by_its_key(app: App, busy: Commands, open_page: Callable[..., Page]):
     page = open_page(app.url)
-    for language in ("en", "ko"):
+    for language, reason in (("en", "request cap reached"), ("ko", "요청 수 한도")):
         page.evaluate("language => batchscope.setLanguage(language)", language)
-        page.wait_for_timeout(100)
+        drawn(page)
+        expect(page.locator(".bs-waiting li").first).to_contain_text(reason)
         shown = page.evaluate("document.body.innerText + [...document.querySelectorAll('[aria-label]')].map((e) => e.getAttribute('aria-label')).join(' ')")
         keys = set(page.evaluate("Object.keys(batchscope.data.texts.en)"))
         assert {word for word in shown.split() if word in keys and "." in word} == set()
 
 
 def test_dark_changes_what_is_drawn_too(app: App, busy: Commands, open_page: Callable[..., Page]):
-    page = open_page(app.url, color_scheme="light")
+    page = drawn(open_page(app.url, color_scheme="light"))
     pixel = """(() => { const canvas = document.querySelector('[data-panel=blocks] canvas');
         return [...canvas.getContext('2d').getImageData(canvas.width * 0.6, canvas.height * 0.5, 1, 1).data].slice(0, 3).reduce((a, b) => a + b, 0); })()"""
-    page.wait_for_function(f"{pixel} > 0")
-    light = page.evaluate(pixel)
+    light = page.wait_for_function(pixel).json_value()
     page.locator("[data-do=dark]").click()
     expect(page.locator("body")).to_have_class("dark")
-    page.wait_for_function(f"{pixel} < {light} / 2")
+    page.wait_for_function(f"{pixel} > 0 && {pixel} < {light} / 2")
 
 
 def test_projector_hides_the_forms_and_enlarges_the_type(app: App, busy: Commands, open_page: Callable[..., Page]):
@@ -112,7 +123,7 @@ def test_reduced_motion_moves_nothing(app: App, commands: Commands, open_page: C
     commands("pause", room="main")
     commands("submit", room="main", prompt="Hello", params={"max_new_tokens": 4, "ignore_eos": True})
     commands("step", room="main", count=8)
-    page.wait_for_function("batchscope.store.head.counters.finished === 1")
+    expect(page.locator('.bs-lane[data-lane="finished"] .bs-chip')).to_have_count(1)
     assert page.evaluate("window.moves") == 0
 
 
@@ -139,7 +150,7 @@ def test_a_prompt_is_sent_and_a_request_pinned_without_a_mouse(app: App, command
     assert page.evaluate("document.activeElement.id") == "bs-send"
     page.keyboard.press("Enter")
     page.wait_for_function("batchscope.store.head.counters.finished === 1")
-    chip = page.locator(".bs-lane-chips .bs-chip").first
+    chip = page.locator('.bs-lane[data-lane="finished"] .bs-chip')
     chip.focus()
     page.keyboard.press("Enter")
     assert page.evaluate("batchscope.screen.pinned") == chip.get_attribute("data-request")

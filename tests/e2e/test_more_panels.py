@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from engine.executor.catalog import find_gpu, find_model
 from engine.executor.roofline import Roofline, load_of
@@ -36,9 +36,16 @@ def page(browser, app) -> Page:
 
 
 def seek(page: Page, seq: int) -> dict[str, Any]:
+    """Look at this moment. The panels take turns and are drawn in the frames after, so what they show has to be waited for."""
     page.evaluate("seq => window.batchscope.recordings.replay.store.seekSeq(seq)", seq)
-    page.wait_for_timeout(900)
     return STATES[seq]
+
+
+def expect_log_at(page: Page, seq: int) -> None:
+    """The decision log has been drawn for this moment, at which something was decided: no later step is in it, and this one is."""
+    page.wait_for_function(r"""step => {
+      const labels = [...document.querySelectorAll('.bs-replay [data-panel=decision_log] .bs-sentence-step')].map((element) => element.textContent);
+      return labels.length > 0 && Math.max(...labels.map((label) => Number(label.match(/\d+$/)[0]))) === step; }""", arg=STATES[seq]["step"])
 
 
 def ask(page: Page, module: str, expression: str, value: Any = None) -> Any:
@@ -66,27 +73,24 @@ def test_every_refusal_and_transition_is_a_sentence(page):
 
 def test_the_log_shows_the_newest_decision_first_and_nothing_later_than_the_step(page):
     seek(page, MIDDLE)
-    labels = panel(page, "decision_log").locator(".bs-sentence-step").all_inner_texts()
-    steps = [int(label.replace("–", " ").split()[-1]) for label in labels]
-    assert steps and max(steps) <= STATES[MIDDLE]["step"]
-    assert "is offloaded" in panel(page, "decision_log").inner_text()
+    expect_log_at(page, MIDDLE)
+    expect(panel(page, "decision_log")).to_contain_text("is offloaded")
 
 
 def test_the_story_of_a_request_is_its_whole_life(page):
     victim = next(name for name, request in STATES[MIDDLE]["requests"].items() if request["offloaded"])
     seek(page, LAST)
     page.evaluate("id => window.batchscope.recordings.replay.screen.select(id)", victim)
-    page.wait_for_timeout(500)
-    text = panel(page, "request_story").inner_text()
-    for part in ("arrives with a prompt of", "is admitted", "computes prompt tokens", "first token", "decodes", "is offloaded", "is restored", "finishes"):
-        assert part in text, part
-    request = STATES[LAST]["requests"][victim]
-    assert f"{request['prompt_len']} prompt + {request['outputs']} output tokens" in text and f"offloaded {request['offloads']}×" in text
+    story, request = panel(page, "request_story"), STATES[LAST]["requests"][victim]
+    for part in ("arrives with a prompt of", "is admitted", "computes prompt tokens", "first token", "decodes", "is offloaded", "is restored", "finishes",
+                 f"{request['prompt_len']} prompt + {request['outputs']} output tokens", f"offloaded {request['offloads']}×"):
+        expect(story).to_contain_text(part)
     page.evaluate("window.batchscope.recordings.replay.screen.select(null)")
 
 
 def test_hovering_a_sentence_highlights_its_request_everywhere(page):
     seek(page, MIDDLE)
+    expect_log_at(page, MIDDLE)
     row = panel(page, "decision_log").locator("[data-request]").first
     row.hover()
     assert page.evaluate("window.batchscope.recordings.replay.screen.hovered") == row.get_attribute("data-request")
@@ -99,10 +103,9 @@ def test_the_block_table_is_the_request_s_own(page):
     state = seek(page, MIDDLE)
     name = next(name for name, request in state["requests"].items() if request["tables"] and len(request["tables"][0]) > 2)
     page.evaluate("id => window.batchscope.recordings.replay.screen.select(id)", name)
-    page.wait_for_timeout(400)
-    cells = panel(page, "block_table").locator(".bs-block-cell").evaluate_all(
-        "cells => cells.map(cell => [+cell.children[0].textContent, +cell.children[1].textContent])")
-    assert cells == [list(pair) for pair in enumerate(state["requests"][name]["tables"][0])]
+    cells = panel(page, "block_table").locator(".bs-block-cell")
+    expect(cells.locator("i")).to_have_text([str(logical) for logical, _ in enumerate(state["requests"][name]["tables"][0])])
+    expect(cells.locator("b")).to_have_text([str(physical) for physical in state["requests"][name]["tables"][0]])
     page.evaluate("window.batchscope.recordings.replay.screen.select(null)")
 
 
@@ -110,7 +113,7 @@ def test_the_swap_pool_shows_who_owns_each_slot(page):
     state = seek(page, MIDDLE)
     owners = dict(ask(page, "panels/swap_pool", "[...module.slotOwners(store.state)].map(([slot, request]) => [String(slot), request.id])"))
     assert owners == {str(slot): name for name, request in state["requests"].items() for slots in request["slots"] for slot in slots}
-    assert f"{len(owners)} of {state['layout']['swap_slots']} slots" in panel(page, "swap_pool").inner_text()
+    expect(panel(page, "swap_pool")).to_contain_text(f"{len(owners)} of {state['layout']['swap_slots']} slots")
 
 
 def test_the_prefix_tree_holds_every_known_block_once_in_its_chain(page):
@@ -185,9 +188,8 @@ def test_overlap_is_the_time_that_both_lanes_are_busy(page):
 
 def test_charts_draw_and_every_panel_says_a_sentence(page):
     seek(page, LAST)
-    page.wait_for_timeout(1500)
     for name in ("latency", "throughput", "roofline"):
-        assert panel(page, name).locator(".js-plotly-plot svg").count() > 0, name
+        expect(panel(page, name).locator(".js-plotly-plot svg")).not_to_have_count(0)
     silent = page.evaluate("""[...window.batchscope.recordings.replay.screen.entries.values()].filter(entry => !entry.card.hidden)
       .filter(entry => !(entry.panel.describe?.(window.batchscope.recordings.replay.store.view()) ?? '').trim()).map(entry => entry.spec.name)""")
     assert silent == []

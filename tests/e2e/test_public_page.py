@@ -27,6 +27,7 @@ def test_the_first_prompt_opens_a_room_of_the_strangers_own(public: App, open_pa
     page.wait_for_function("batchscope.socket.room !== 'main' && Object.keys(batchscope.store.head.requests).length === 1")
     page.wait_for_function("Object.values(batchscope.store.head.requests)[0].outputs > 3")
     assert page.evaluate("Object.values(batchscope.store.head.requests)[0].prompt") == HOSTILE
+    expect(page.locator(".bs-answer-prompt")).to_have_text(HOSTILE)
     assert page.evaluate("window.hacked") is None
     expect(page.locator("img[src=x]")).to_have_count(0)
 
@@ -39,6 +40,7 @@ def test_what_strangers_say_is_shown_as_text_to_everybody(public: App, open_page
         return room; }""", HOSTILE)
     other = open_page(f"{public.url}?room={room}")
     other.wait_for_function("Object.keys(batchscope.store.head.requests).length === 1")
-    other.wait_for_timeout(500)
+    expect(other.locator(".bs-answer-prompt")).to_have_text(HOSTILE)
+    expect(other.locator(".bs-lane-chips .bs-chip")).to_have_count(1)
     assert other.evaluate("window.hacked") is None
     expect(other.locator("img[src=x]")).to_have_count(0)

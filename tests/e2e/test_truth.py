@@ -55,9 +55,10 @@ def differences(page: dict[str, Any], truth: dict[str, Any]) -> list[str]:
     return found + [f"{request} is not the engine's" for request in page["requests"] if request not in truth["requests"]]
 
 
-#: The newest state, once the event of this number has arrived; whatever there is after ten seconds.
+#: The newest state, once the event of this number has arrived; whatever there is after half a minute.
 WHEN_THERE = """async (seq) => {
-  for (let tries = 0; tries < 5000 && batchscope.store.head.seq < seq; tries += 1) await new Promise((done) => setTimeout(done, 2));
+  const end = performance.now() + 30000;
+  while (batchscope.store.head.seq < seq && performance.now() < end) await new Promise((done) => setTimeout(done, 2));
   return batchscope.store.head;
 }"""
 
