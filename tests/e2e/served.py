@@ -17,7 +17,7 @@ from urllib.request import urlopen
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
+PATIENCE = 240.0
 CONFIG = {"block_size": 16, "num_blocks": 96, "max_batch_tokens": 64, "max_requests_per_batch": 16}
 
 
