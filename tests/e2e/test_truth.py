@@ -73,6 +73,7 @@ def both_states(page: Page, ask: Commands) -> tuple[dict[str, Any], dict[str, An
             return seen, truth
 
 
+@pytest.mark.timeout(1200)      # thousands of questions, each quick, on a machine that may be crowded
 def test_the_page_equals_the_engine_at_every_step_of_mixed_traffic(engine: Engine, watched: App, open_page: Callable[..., Page]):
     ask = Commands(engine.url)
     ask("pause", room="main")
