@@ -211,9 +211,10 @@ class Engine:
         request.token_times.append(now)
         if request.first_token is None:
             request.first_token = now
-        at_eos = token in self.executor.spec.eos_token_ids and not request.params.ignore_eos
+        may_end = request.num_output_tokens >= request.params.min_new_tokens
+        at_eos = may_end and token in self.executor.spec.eos_token_ids and not request.params.ignore_eos
         stream = self._streams.get(request.id)
-        text, stopped = ("", False) if stream is None or at_eos else stream.push(token)
+        text, stopped = ("", False) if stream is None or at_eos else stream.push(token, may_stop=may_end)
         full = request.num_output_tokens >= request.params.max_new_tokens
         if stream is not None and (at_eos or (full and not stopped)):
             text += stream.flush()

@@ -18,7 +18,9 @@ def queue_again(room: Room, request: Request) -> bool:
     The seed is the one that was in force, so a sampled answer does not change its dice.
     """
     left = max(0, request.params.max_new_tokens - request.num_output_tokens)
-    params = SamplingParams.from_dict({**request.params.to_dict(), "max_new_tokens": left, "seed": request.seed, "n": 1})
+    owed = max(0, request.params.min_new_tokens - request.num_output_tokens)
+    params = SamplingParams.from_dict(
+        {**request.params.to_dict(), "max_new_tokens": left, "min_new_tokens": owed, "seed": request.seed, "n": 1})
     try:
         room.submit(list(request.tokens), params, prompt_text=request.prompt_text + request.text, visitor=request.visitor)
     except RequestRefused:

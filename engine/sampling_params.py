@@ -15,8 +15,9 @@ MAX_STOP_LENGTH = 200
 BOUNDS = {
     "max_new_tokens": (0, 1_000_000), "temperature": (0.0, 10.0), "top_k": (0, 1_000_000), "top_p": (0.001, 1.0),
     "min_p": (0.0, 1.0), "repetition_penalty": (0.1, 10.0), "seed": (0, 2**63 - 1), "logprobs": (0, 20), "n": (1, 64),
+    "min_new_tokens": (0, 1_000_000),
 }
-WHOLE = {"max_new_tokens", "top_k", "seed", "logprobs", "n"}
+WHOLE = {"max_new_tokens", "min_new_tokens", "top_k", "seed", "logprobs", "n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class SamplingParams:
     ``repetition_penalty`` 1 switch their filter off; ``seed`` ``None`` lets the engine derive one from the request's id.
 
     ``logprobs`` asks for the log-probabilities of that many most likely tokens at each position (0 to 20), and ``n``
-    for that many samples of one prompt, forked copy-on-write from its cache.
+    for that many samples of one prompt, forked copy-on-write from its cache. Before ``min_new_tokens`` neither the model's end token
+    nor a stop text ends the output.
 
     Raises :class:`RequestRefused` on construction for a wrong type or a value out of bounds.
     """
@@ -41,6 +43,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int = 0
     n: int = 1
+    min_new_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name, (low, high) in BOUNDS.items():
@@ -52,6 +55,8 @@ class SamplingParams:
                 raise RequestRefused("param_type", f"{name} must be {'a whole number' if whole else 'a number'}, not {str(value)[:60]!r}.")
             if not low <= value <= high:
                 raise RequestRefused("param_bounds", f"{name} must lie between {low:g} and {high:g}, not {value:g}.")
+        if self.min_new_tokens > self.max_new_tokens:
+            raise RequestRefused("param_bounds", f"min_new_tokens ({self.min_new_tokens}) must not be more than max_new_tokens ({self.max_new_tokens}).")
         if not isinstance(self.ignore_eos, bool):
             raise RequestRefused("param_type", "ignore_eos must be true or false.")
         stops = self.stop

@@ -25,7 +25,8 @@ class Interrupted:
 
     def submission(self) -> dict[str, Any]:
         """The fields of a `submit` that goes on where this request stopped."""
-        params = {**self.params, "n": 1, "max_new_tokens": max(0, self.params["max_new_tokens"] - self.outputs)}
+        left = {name: max(0, self.params.get(name, 0) - self.outputs) for name in ("max_new_tokens", "min_new_tokens")}
+        params = {**self.params, "n": 1, **left}
         if self.seed is not None:
             params["seed"] = self.seed
         return (

@@ -170,7 +170,7 @@ class SimulatedExecutor(Executor):
         if self.stop_after is not None and not request.params.ignore_eos:
             low, high = self.stop_after
             length = low + scramble(self.seed, request.seed, -1) % (high - low + 1)
-            if position - request.num_prompt_tokens + 1 >= length:
+            if position - request.num_prompt_tokens + 1 >= max(length, request.params.min_new_tokens):
                 return self.spec.eos_token_ids[0]
         bits = scramble(self.seed, request.seed, position)
         token = self._first_id + bits % self._num_ids

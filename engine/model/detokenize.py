@@ -38,8 +38,9 @@ class TextStream:
         self._held = ""                      # readable, but possibly the beginning of a stop text
         self._stopped = False
 
-    def push(self, token_id: int) -> tuple[str, bool]:
-        """Take one token; return the text that became certain (maybe empty) and whether a stop text was completed.
+    def push(self, token_id: int, may_stop: bool = True) -> tuple[str, bool]:
+        """Take one token; return the text that became certain (maybe empty) and whether a stop text was completed. Without
+        ``may_stop`` a stop text is text like any other.
 
         After a stop the stream stays closed: further tokens give no text.
         """
@@ -57,7 +58,7 @@ class TextStream:
             return "", False
         fresh = text[len(self._emitted_text):]
         self._advance()
-        return self._release(fresh)
+        return self._release(fresh) if may_stop else (fresh, False)
 
     def flush(self) -> str:
         """The end of the output: give out what was held back as a possible stop text. An incomplete character is dropped."""
