@@ -17,7 +17,7 @@ from viz.hub import Hub
 
 @dataclass(slots=True)
 class Answer:
-    """One request's answer so far. ``index`` is the choice's number; ``logprobs`` one entry a token, when asked for."""
+    """One request's answer so far. ``index`` is the choice's number; ``queued`` counts its pieces that nobody has taken yet."""
 
     index: int
     prompt_tokens: int = 0
@@ -27,6 +27,7 @@ class Answer:
     failed: str | None = None
     tokens: list[dict[str, Any]] = field(default_factory=list)
     request: str = ""
+    queued: int = 0
 
 
 class Generation:
@@ -84,11 +85,15 @@ class Generation:
                 answer.outputs += 1
                 answer.text += token["text"]
                 answer.tokens.append(token)
-                self._pieces.put_nowait((answer, token["text"], token))
+                self._put(answer, token["text"], token)
         for transition in event.get("transitions", ()):
             answer = self.answers.get(transition["id"])
             if answer is not None and transition["to"] in ENDED_STATES:
                 self._end(answer, transition["to"], transition.get("reason"))
+
+    def _put(self, answer: Answer, text: str, token: dict[str, Any] | None) -> None:
+        answer.queued += 1
+        self._pieces.put_nowait((answer, text, token))
 
     def _end(self, answer: Answer, state: str, reason: str | None) -> None:
         if answer.finish is not None:
@@ -96,7 +101,7 @@ class Generation:
         answer.finish = reason if state == "finished" and reason in ("stop", "length") else "cancelled"
         if state == "failed":
             answer.failed = reason or "The request failed."
-        self._pieces.put_nowait((answer, "", None))
+        self._put(answer, "", None)
 
     def _renamed(self, message: dict[str, Any]) -> None:
         """The engine died and was started again: our requests go on under other names, or were lost.
@@ -125,7 +130,7 @@ class Generation:
         if request["outputs"]:
             answer.text += request["text"]
             answer.outputs += request["outputs"]
-            self._pieces.put_nowait((answer, request["text"], None))
+            self._put(answer, request["text"], None)
         if request["state"] in ENDED_STATES:
             self._end(answer, request["state"], request["reason"])
 
@@ -139,7 +144,7 @@ class Generation:
                 )
                 continue
             if request["outputs"] > answer.outputs:
-                self._pieces.put_nowait((answer, request["text"][len(answer.text) :], None))
+                self._put(answer, request["text"][len(answer.text) :], None)
                 answer.text, answer.outputs = request["text"], request["outputs"]
             if request["state"] in ENDED_STATES:
                 self._end(answer, request["state"], request["reason"])
@@ -152,11 +157,13 @@ class Generation:
     # --- for the client ---------------------------------------------------------------------------------------------------
 
     async def pieces(self) -> AsyncIterator[tuple[Answer, str, dict[str, Any] | None]]:
-        """(answer, new text, its token event or None) as they come; ends when every answer has."""
+        """(answer, new text, its token event or None) as they come; each answer's last one is empty. Ends when every answer has."""
         while True:
             if self._pieces.empty() and all(answer.finish is not None for answer in self.answers.values()):
                 return
-            yield await self._pieces.get()
+            answer, text, token = await self._pieces.get()
+            answer.queued -= 1
+            yield answer, text, token
 
     async def wait(self) -> None:
         """Until every answer is complete. Raises :class:`CommandRefused` when one failed."""

@@ -31,6 +31,7 @@ RENAMED = {
     "n": "n",
     "repetition_penalty": "repetition_penalty",
     "ignore_eos": "ignore_eos",
+    "min_tokens": "min_new_tokens",
 }
 #: accepted when they ask for nothing that is not done here
 NEUTRAL = {
@@ -42,7 +43,13 @@ NEUTRAL = {
     "logit_bias": ({},),
     "tools": ([],),
     "parallel_tool_calls": (True, False),
+    "use_beam_search": (False,),
     "store": (False,),
+    "length_penalty": (1, 1.0),
+    "stop_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "priority": (0,),
+    "chat_template_kwargs": ({},),
 }
 IGNORED = {
     "user",
@@ -58,9 +65,9 @@ IGNORED = {
     "response_format",
     "tool_choice",
     "return_token_ids",
-    "min_tokens",
     "skip_special_tokens",
-    "use_beam_search",
+    "spaces_between_special_tokens",
+    "request_id",
 }
 DEFAULT_MAX_TOKENS = {Style.TEXT: 16, Style.CHAT: 256}
 
@@ -72,6 +79,7 @@ class Wanted:
     submissions: list[dict[str, Any]]
     stream: bool
     include_usage: bool
+    continuous_usage: bool
     logprobs: bool
     model: str
     room: str | None
@@ -80,7 +88,9 @@ class Wanted:
 def read_body(body: dict[str, Any], style: Style) -> Wanted:
     """Check a body. Raises :class:`CommandRefused` for what cannot be done; nothing is silently ignored that would matter."""
     for name, value in body.items():
-        if name in NEUTRAL and value is not None and value not in NEUTRAL[name]:
+        if value is None:  # asks for nothing, whatever it is called
+            continue
+        if name in NEUTRAL and value not in NEUTRAL[name]:
             raise CommandRefused("unsupported", f"{name} is not supported by this server.")
         if name not in NEUTRAL and name not in RENAMED and name not in IGNORED:
             raise CommandRefused("unknown_field", f"There is no field {str(name)[:40]!r} in this endpoint.")
@@ -93,12 +103,13 @@ def read_body(body: dict[str, Any], style: Style) -> Wanted:
     wants_logprobs = _logprobs(body, style, params)
     stream = body.get("stream") or False
     options = body.get("stream_options") or {}
-    if not isinstance(stream, bool) or not isinstance(options, dict) or not isinstance(body.get("model", ""), str):
+    model = body.get("model") or ""
+    if not isinstance(stream, bool) or not isinstance(options, dict) or not isinstance(model, str):
         raise CommandRefused("bad_field", "stream must be true or false, stream_options an object, and model a text.")
-    model = body.get("model", "")
     room = model.rsplit("@", 1)[1] if "@" in model else None
     submissions = [{**prompt, "params": params} for prompt in _prompts(body, style)]
-    return Wanted(submissions, stream, bool(options.get("include_usage")), wants_logprobs, model, room)
+    include, continuous = bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
+    return Wanted(submissions, stream, include or continuous, continuous, wants_logprobs, model, room)
 
 
 def _prompts(body: dict[str, Any], style: Style) -> list[dict[str, Any]]:
@@ -168,37 +179,38 @@ def completion_body(generation: Generation, style: Style, head: dict[str, Any], 
 async def stream_chunks(
     generation: Generation, style: Style, head: dict[str, Any], wanted: Wanted
 ) -> AsyncIterator[dict[str, Any]]:
-    """The chunks of a streamed answer. Raises :class:`CommandRefused` when a request failed."""
+    """The chunks of a streamed answer: one for each token and none beside them, because whoever measures takes the first chunk for the
+    first token and the time between two chunks for that between two tokens. So the role comes with the first token, the reason of the
+    end with the last, and a token that has no text yet is a chunk without text. Raises :class:`CommandRefused` when a request failed.
+    """
     head = {**head, "object": "chat.completion.chunk" if style is Style.CHAT else style.value}
-    if style is Style.CHAT:
-        for answer in generation.in_order():
-            yield {
-                **head,
-                "choices": [{"index": answer.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}],
-            }
+    if wanted.include_usage:
+        head["usage"] = None
+    begun: set[int] = set()
     ended: set[int] = set()
     async for answer, text, token in generation.pieces():
         if answer.failed is not None:
             raise CommandRefused("request_failed", answer.failed)
-        if text or (token is not None and wanted.logprobs):
-            logprobs = _logprobs_body([token], style) if wanted.logprobs and token is not None else None
-            yield {**head, "choices": [_piece(style, answer.index, text, None, logprobs)]}
-        elif token is None and answer.finish is not None and answer.index not in ended:
+        if answer.index in ended:
+            continue
+        last = answer.finish is not None and answer.queued <= 1  # only the empty piece of its end is behind this one
+        if not text and token is None and not last:
+            continue
+        logprobs = _logprobs_body([token], style) if wanted.logprobs and token is not None else None
+        piece = _piece(style, answer, text, _finish(answer) if last else None, logprobs, first=answer.index not in begun)
+        begun.add(answer.index)
+        if last:
             ended.add(answer.index)
-            yield {**head, "choices": [_piece(style, answer.index, "", _finish(answer), None)]}
+        yield {**head, "choices": [piece], **({"usage": _usage_so_far(generation)} if wanted.continuous_usage else {})}
     if wanted.include_usage:
         yield {**head, "choices": [], "usage": usage(generation)}
 
 
-def _piece(style: Style, index: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
-    if style is Style.CHAT:
-        return {
-            "index": index,
-            "delta": {"content": text} if text or finish is None else {},
-            "finish_reason": finish,
-            "logprobs": logprobs,
-        }
-    return {"index": index, "text": text, "finish_reason": finish, "logprobs": logprobs}
+def _piece(style: Style, answer: Answer, text: str, finish: str | None, logprobs: Any, *, first: bool) -> dict[str, Any]:
+    rest = {"index": answer.index, "finish_reason": finish, "logprobs": logprobs}
+    if style is Style.TEXT:
+        return {**rest, "text": text}
+    return {**rest, "delta": {**({"role": "assistant"} if first else {}), "content": text}}
 
 
 def _finish(answer: Answer) -> str:
@@ -233,7 +245,15 @@ def _logprobs_body(tokens: list[dict[str, Any]], style: Style) -> dict[str, Any]
 
 
 def usage(generation: Generation) -> dict[str, int]:
-    answers = generation.in_order()
-    prompt = sum(answer.prompt_tokens for answer in answers)
-    output = sum(answer.outputs for answer in answers)
+    return _usage(generation, sum(answer.outputs for answer in generation.in_order()))
+
+
+def _usage_so_far(generation: Generation) -> dict[str, int]:
+    """Of the tokens that were sent, without those that have come meanwhile and wait to be."""
+    waiting = sum(answer.queued - (answer.finish is not None and answer.queued > 0) for answer in generation.in_order())
+    return _usage(generation, max(0, sum(answer.outputs for answer in generation.in_order()) - waiting))
+
+
+def _usage(generation: Generation, output: int) -> dict[str, int]:
+    prompt = sum(answer.prompt_tokens for answer in generation.in_order())
     return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}

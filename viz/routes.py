@@ -31,6 +31,7 @@ class Routes:
         return [
             Route("/healthz", self.healthz),
             Route("/readyz", self.readyz),
+            Route("/health", self.readyz),  # where load generators ask before they begin
             Route("/metrics", self.prometheus),
             Route("/api/rooms/{room}/history", self.history),
             Route("/api/rooms/{room}/qr.svg", self.qr),

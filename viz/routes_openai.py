@@ -70,9 +70,14 @@ class OpenAIRoutes:
     def _model_name(self) -> str:
         return str(self.hub.feeds[MAIN].state["engine"].get("model") or "loading")
 
-    @staticmethod
-    def _card(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": 0, "owned_by": "batchscope"}
+    def _card(self, name: str) -> dict[str, Any]:
+        """Beside OpenAI's fields those that load generators look for: where the tokenizer is, and how long a request may be."""
+        state = self.hub.feeds[MAIN].state
+        known = (state["engine"].get("spec") or {}).get("max_position")
+        held = state["layout"]["num_blocks"] * state["layout"]["block_size"] if state.get("layout") else None
+        longest = min((length for length in (known, held) if length is not None), default=None)
+        card = {"id": name, "object": "model", "created": 0, "owned_by": "batchscope", "root": name.rsplit("@", 1)[0], "parent": None}
+        return card if longest is None else {**card, "max_model_len": longest}
 
     # --- completions ------------------------------------------------------------------------------------------------------
 
@@ -148,7 +153,8 @@ class OpenAIRoutes:
         if self.api_key is not None and role != protocol.HOST and not _same(key, self.api_key):
             raise CommandRefused("bad_key", "This server asks for an API key; send it as Authorization: Bearer KEY.")
         address = request.client.host if request.client else "unknown"
-        self._take_turn(address)
+        if role != protocol.HOST:  # the host may load their own engine as they like
+            self._take_turn(address)
         return visitor_tag(f"api {address}"), role
 
     def _take_turn(self, address: str) -> None:
