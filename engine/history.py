@@ -1,7 +1,8 @@
 """A bounded log of one room's events, as the texts that were sent.
 
 The log is a row of segments. A segment starts with a checkpoint (a snapshot message) and holds the events after it, so
-that dropping the oldest segment never leaves an event without a state to stand on::
+that dropping the oldest segment never leaves an event without a state to stand on. A segment that is full is packed, to a tenth of
+its size or so: what is old is asked for rarely, and every room of a public server has a history::
 
     checkpoint@0  e1 e2 … e256 | checkpoint@256  e257 … e512 | checkpoint@512  e513 …
     └──────── dropped whole ──┘
@@ -13,26 +14,47 @@ engine the same number is another event, and a client that resumed across would 
 from __future__ import annotations
 
 import secrets
+import zlib
 from collections import deque
 from dataclasses import dataclass, field
+
+#: between packed texts: a control character that JSON never holds as it is
+SEPARATOR = "\x1e"
 
 
 @dataclass(slots=True)
 class Segment:
-    """A checkpoint and the events that follow it. ``first`` is the checkpoint's sequence number."""
+    """A checkpoint and the events that follow it. ``first`` is the checkpoint's sequence number, ``size`` in characters of text."""
 
     first: int
     checkpoint: str
     events: list[str] = field(default_factory=list)
     size: int = 0
+    count: int = 0
+    packed: bytes | None = None
 
     @property
     def last(self) -> int:
-        return self.first + len(self.events)
+        return self.first + self.count
+
+    def append(self, text: str) -> None:
+        self.events.append(text)
+        self.count += 1
+        self.size += len(text)
+
+    def pack(self) -> None:
+        """Nothing will be added."""
+        self.packed = zlib.compress(SEPARATOR.join((self.checkpoint, *self.events)).encode(), 1)
+        self.checkpoint, self.events = "", []
+
+    def texts(self) -> list[str]:
+        """The checkpoint and every event after it."""
+        return zlib.decompress(self.packed).decode().split(SEPARATOR) if self.packed is not None else [self.checkpoint, *self.events]
 
 
 class History:
-    """The retained events of one room. ``checkpoint_every`` 0 keeps events alone (for resuming, not for replaying)."""
+    """The retained events of one room, at most ``max_bytes`` characters of them. ``checkpoint_every`` 0 keeps events alone (for
+    resuming, not for replaying)."""
 
     def __init__(self, *, max_bytes: int, checkpoint_every: int = 256) -> None:
         self.max_bytes = max_bytes
@@ -62,21 +84,21 @@ class History:
         """Add the next event. ``seq`` must follow the last one; raises ``ValueError`` otherwise."""
         if seq != self.last + 1:
             raise ValueError(f"event {seq} does not follow event {self.last}")
-        segment = self.segments[-1]
-        segment.events.append(text)
-        segment.size += len(text)
+        self.segments[-1].append(text)
         self.size += len(text)
         while self.size > self.max_bytes and len(self.segments) > 1:
             self.size -= self.segments.popleft().size
 
     @property
     def wants_checkpoint(self) -> bool:
-        return len(self.segments[-1].events) >= self.checkpoint_every
+        return self.segments[-1].count >= self.checkpoint_every
 
     def checkpoint(self, seq: int, text: str) -> None:
         """Start a new segment with the state after event ``seq``, which must be the newest."""
         if self.segments and seq != self.last:
             raise ValueError(f"checkpoint at {seq}, but the newest event is {self.last}")
+        if self.segments:
+            self.segments[-1].pack()
         self.segments.append(Segment(seq, text, size=len(text)))
         self.size += len(text)
 
@@ -87,7 +109,7 @@ class History:
         missing: list[str] = []
         for segment in self.segments:
             if segment.last > seq:
-                missing.extend(segment.events[max(0, seq - segment.first) :])
+                missing.extend(segment.texts()[1 + max(0, seq - segment.first) :])
         return missing
 
     def replay(self, start: int) -> list[str]:
@@ -97,7 +119,5 @@ class History:
             chosen.pop(0)
         texts: list[str] = []
         for index, segment in enumerate(chosen):
-            if index == 0:
-                texts.append(segment.checkpoint)
-            texts.extend(segment.events)
+            texts.extend(segment.texts()[min(index, 1) :])
         return texts

@@ -7,6 +7,7 @@ that requests wait, share blocks, and are pushed out and come back.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shutil
 import sys
@@ -32,7 +33,9 @@ LOOKS: dict[str, tuple[int, int, str]] = {
     "laptop": (1280, 720, "?lang=en&theme=light"), "projector": (1440, 900, "?lang=en&theme=light&view=projector"),
 }
 TABS = ("live", "compare", "lessons", "recordings")
-PICTURES = [f"{tab}-{look}" for tab in TABS for look in ("desktop", "dark", "korean", "phone")] + ["live-laptop", "live-projector"]
+ANIMATION = "live-animation"
+FRAMES, STEPS_A_FRAME, FRAME_MS = 44, 2, 250               # as fast as ×1 on the page: eight steps a second
+PICTURES = [f"{tab}-{look}" for tab in TABS for look in ("desktop", "dark", "korean", "phone")] + ["live-laptop", "live-projector", ANIMATION]
 
 
 def fill_room(page: Any) -> None:
@@ -108,11 +111,35 @@ def _to_tab(page: Any, name: str) -> None:
 
 def _save(page: Any, path: Path) -> None:
     """A screenshot with a palette: half the size of a full-colour one, and nothing in these pictures needs more."""
-    import io
-
     from PIL import Image
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def _animate(page: Any, path: Path) -> None:
+    """Three waves of requests that come, wait, run side by side and leave, a picture every two steps, as a GIF that repeats."""
+    from PIL import Image
+    page.evaluate("""async ({ questions }) => {
+      const { command, t } = batchscope;
+      await command('reset');
+      await command('pause');
+      const ask = (prompt, max_new_tokens) => ({ prompt, chat: true, params: { max_new_tokens, ignore_eos: true } });
+      window.waves = [questions.map((prompt, at) => ask(prompt, [14, 60, 44, 34, 20, 70, 50, 64][at])),
+        [ask(t('example.long.prompt'), 30), ...questions.slice(2, 6).map((prompt, at) => ask(prompt, 24 + 8 * at))],
+        questions.slice(0, 7).map((prompt, at) => ask(prompt, 40 + 4 * at))];
+    }""", {"questions": list(QUESTIONS)})
+    frames = []
+    for number in range(FRAMES):
+        if number in (1, 6, 20):
+            page.evaluate("batchscope.command('submit', { requests: waves.shift() })")
+            page.wait_for_timeout(500)
+        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize((1080, 675), Image.Resampling.LANCZOS))
+        page.evaluate("count => batchscope.command('step', { count })", STEPS_A_FRAME)
+        page.wait_for_timeout(350)
+    # One palette for all frames, made from the fullest: what stays the same then stays the same to the bit, and costs nothing.
+    palette = frames[FRAMES // 2].quantize(200, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    small[0].save(path, save_all=True, append_images=small[1:], duration=[FRAME_MS] * (FRAMES - 1) + [2500], loop=0, optimize=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -131,18 +158,22 @@ def main(arguments: list[str] | None = None) -> int:
         guest.wait_for_function(MOUNTED)
         fill_room(guest)
         for name in options.names:
-            tab, look = name.split("-")
+            tab, look = name.split("-") if name != ANIMATION else ("live", "desktop")
             width, height, query = LOOKS[look]
             phone = width < 500
             page = browser.new_context(viewport={"width": width, "height": height}, is_mobile=phone, has_touch=phone,
                                        device_scale_factor=2 if phone else 1).new_page()
             page.goto(url + query)
             page.wait_for_function(MOUNTED)
-            SCENES[tab](page, phone)
-            page.wait_for_timeout(1200)
-            _save(page, options.out / f"{name}.png")
+            target = options.out / (f"{name}.gif" if name == ANIMATION else f"{name}.png")
+            if name == ANIMATION:
+                _animate(page, target)
+            else:
+                SCENES[tab](page, phone)
+                page.wait_for_timeout(1200)
+                _save(page, target)
             page.context.close()
-            print(options.out / f"{name}.png", flush=True)
+            print(target, flush=True)
         browser.close()
     return 0
 

@@ -3,7 +3,8 @@
 The two numbers are the roof of the roofline panel (Williams, Waterman and Patterson, CACM 2009). Both are *achievable* rates,
 measured with PyTorch's own kernels on the device and threads that the model uses, so a step of the model can come near them:
 
-* bandwidth: bytes of a long vector over the best time to sum it up (every byte read once, nothing written);
+* bandwidth: bytes of a long vector over the best time to sum it up, or to multiply it by itself (every byte comes from memory once,
+  nothing is written; which of the two is faster depends on the machine's cores);
 * peak: ``2 n³`` operations over the best time of an ``n × n`` matrix product, in the model's number format or in float32,
   whichever is faster, because kernels may compute in either.
 """
@@ -18,7 +19,7 @@ from typing import Any
 #: Long enough to miss every cache (bytes); large enough to be limited by arithmetic (rows).
 VECTOR_BYTES = {"cpu": 128 * 2**20, "cuda": 2**30}
 MATRIX = {"cpu": 1024, "cuda": 8192}
-TRIES = 3
+TRIES = 6          # other work on the machine makes a try slower, never faster
 
 
 @cache
@@ -29,7 +30,7 @@ def measure_machine(device: str, dtype: str) -> dict[str, Any]:
     number = getattr(torch, dtype)
     with torch.inference_mode():
         vector = torch.ones(VECTOR_BYTES[kind] // 4, dtype=torch.float32, device=device)
-        bandwidth = vector.nbytes / _best(vector.sum, torch, kind)
+        bandwidth = vector.nbytes / min(_best(work, torch, kind) for work in (vector.sum, lambda: vector.dot(vector)))
         del vector
         size = MATRIX[kind]
         times = []

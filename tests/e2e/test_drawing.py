@@ -44,7 +44,7 @@ def test_no_picture_changes_its_size_while_the_numbers_around_it_change(app: App
     commands("pause", room="main")
     mixed_traffic(commands)
     commands("step", room="main", count=3)
-    page.wait_for_function("Object.values(batchscope.store.head.requests).filter((request) => request.slots || request.tables).length > 0")
+    page.wait_for_function("batchscope.store.head.counters.steps === 3")
     page.evaluate(WATCH)
     start = page.evaluate("batchscope.store.head.step")
     commands("pace", room="main", steps_per_second=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine import protocol
 from engine.history import History
 
 
@@ -51,3 +52,17 @@ def test_a_gap_is_an_error_of_the_caller():
         history.append(99, "event")
     with pytest.raises(ValueError):
         history.checkpoint(2, "state")
+
+
+def test_what_is_old_takes_a_fraction_of_its_text_and_comes_back_unchanged():
+    texts = [protocol.encode({"type": "step", "seq": seq, "tokens": [{"id": f"r{seq % 7}", "text": f"“{seq}” 토큰\n"}], "blocks": []})
+             for seq in range(1, 1025)]
+    history = History(max_bytes=10**9, checkpoint_every=256)
+    history.begin(0, protocol.encode({"type": "snapshot", "seq": 0}))
+    for seq, text in enumerate(texts, 1):
+        history.append(seq, text)
+        if history.wants_checkpoint:
+            history.checkpoint(seq, protocol.encode({"type": "snapshot", "seq": seq}))
+    assert history.since(0, history.life) == texts
+    assert sum(len(segment.packed) for segment in history.segments if segment.packed) < sum(map(len, texts)) / 4
+    assert not any(segment.events for segment in list(history.segments)[:-1])

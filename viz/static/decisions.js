@@ -7,6 +7,7 @@
 
 const MAX_ROWS = 4000;
 const DROP_AT_ONCE = 500;
+const ENDS = new Set(['stop', 'length', 'failed']);
 
 export class DecisionTrack {
   constructor() { this.reset(); }
@@ -58,14 +59,20 @@ export class DecisionTrack {
       add(record.id, record.parent ? 'forked' : 'arrives', { tokens: record.prompt_tokens.length, limit: record.params?.max_new_tokens ?? '?', parent: record.parent });
     }
     for (const hit of event.prefix_hits ?? []) add(hit.id, 'prefix_hit', { tokens: hit.tokens, blocks: hit.blocks });
-    for (const transition of event.transitions ?? []) this.#transition(transition, state, add);
+    // In the order of a step: what was decided, what was computed, what came of it. A slice told after its request's end would
+    // open a row that nothing closes.
+    const transitions = event.transitions ?? [];
+    const tell = (chosen) => { for (const item of transitions) if (chosen(item.cause)) this.#transition(item, state, add); };
+    tell((cause) => cause !== 'prompt_done' && !ENDS.has(cause));
     for (const operation of event.blocks ?? []) blockRow(operation, add);
     if (event.graph?.action === 'capture') add(null, 'capture', { shape: event.graph.key, backend: event.graph.backend });
     for (const slice of event.slices ?? []) this.#slice(slice, base, state, add);
+    tell((cause) => cause === 'prompt_done');
     for (const token of event.tokens ?? []) {
       const request = state.requests[token.id];
       if (request && request.outputs === 1) add(token.id, 'first_token', { ms: 1000 * (event.time - request.arrival) }, true);
     }
+    tell((cause) => ENDS.has(cause));
     if (event.type === 'step' || event.waiting) this.#refusals(state.waiting, base, state, add);
     if (this.rows.length > MAX_ROWS) this.#drop(DROP_AT_ONCE);
     this.version += 1;

@@ -2,6 +2,7 @@
 // the next frame, the longest-waiting first. Also the one place that knows which request is hovered or pinned.
 
 const FRAME_BUDGET_MS = 8;
+const SENTENCE_MS = 1000;              // a panel's sentence for screen readers changes at most this often
 
 export class Screen {
   // hosts: {main, side, more} elements; context: what every panel gets (see ARCHITECTURE.md), completed here.
@@ -84,7 +85,7 @@ export class Screen {
     const after = [...host.children].find((other) => Number(other.style.getPropertyValue('--order')) > spec.order);
     host.insertBefore(card, after ?? null);
     t.apply(card);
-    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, drawnAt: -Infinity, describedAt: 0, dirtySince: null, costs: [] };
+    const entry = { spec, card, body, panel: null, inSight: true, dirty: true, waited: 0, drawnAt: -Infinity, describedAt: -Infinity, untold: false, dirtySince: null, costs: [] };
     this.entries.set(spec.name, entry);
     try {
       const module = await this.loadPanel(spec.name);
@@ -173,17 +174,36 @@ export class Screen {
 
   #updateEntry(entry, view) {
     const started = performance.now();
-    try {
+    this.#guarded(entry, () => {
       entry.panel.update(view);
       this.#keep(entry.costs, performance.now() - started);
-      if (performance.now() - entry.describedAt > 1000) {
-        entry.describedAt = performance.now();
-        const sentence = entry.panel.describe?.(view) ?? '';
-        const target = entry.card.querySelector('[data-describe]');
-        if (target.textContent !== sentence) target.textContent = sentence;
-      }
-    } catch (error) {
-      // One broken panel must not stop the others; it is reported once.
+    });
+    this.#describe(entry, view);
+  }
+
+  // What was drawn within a second of the last sentence is told when that second is over, so that the last state always is.
+  #describe(entry, view) {
+    const rest = SENTENCE_MS - (performance.now() - entry.describedAt);
+    entry.untold = rest > 0;
+    if (entry.untold) {
+      this.teller ??= setTimeout(() => {
+        this.teller = null;
+        const now = this.store.view();
+        for (const each of this.entries.values()) if (each.untold && each.panel) this.#describe(each, now);
+      }, rest);
+      return;
+    }
+    entry.describedAt = performance.now();
+    this.#guarded(entry, () => {
+      const sentence = entry.panel.describe?.(view) ?? '';
+      const target = entry.card.querySelector('[data-describe]');
+      if (target.textContent !== sentence) target.textContent = sentence;
+    });
+  }
+
+  // One broken panel must not stop the others; it is reported once.
+  #guarded(entry, work) {
+    try { work(); } catch (error) {
       if (!entry.reported) { entry.reported = true; console.error(`panel ${entry.spec.name}`, error); }
     }
   }
@@ -270,6 +290,7 @@ export class Screen {
     this.stopped = true;
     cancelAnimationFrame(this.frame);
     clearTimeout(this.alarm);
+    clearTimeout(this.teller);
     this.unsubscribe();
     this.visible.disconnect();
     this.resized.disconnect();
