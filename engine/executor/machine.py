@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 #: Long enough to miss every cache (bytes); large enough to be limited by arithmetic (rows).
@@ -30,7 +30,7 @@ def measure_machine(device: str, dtype: str) -> dict[str, Any]:
     number = getattr(torch, dtype)
     with torch.inference_mode():
         vector = torch.ones(VECTOR_BYTES[kind] // 4, dtype=torch.float32, device=device)
-        bandwidth = vector.nbytes / min(_best(work, torch, kind) for work in (vector.sum, lambda: vector.dot(vector)))
+        bandwidth = vector.nbytes / min(_best(vector.sum, torch, kind), _best(partial(vector.dot, vector), torch, kind))
         del vector
         size = MATRIX[kind]
         times = []
