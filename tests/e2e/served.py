@@ -90,7 +90,9 @@ class Commands:
     """A second client of the room, beside the browser: sends a command and returns its result."""
 
     def __init__(self, url: str) -> None:
-        self.socket = connect(url.replace("http", "ws", 1).rstrip("/") + ("/ws" if url.startswith("http") else ""), max_size=None)
+        self.opened = contextlib.ExitStack()
+        self.socket = self.opened.enter_context(
+            connect(url.replace("http", "ws", 1).rstrip("/") + ("/ws" if url.startswith("http") else ""), max_size=None))
         self.number = 0
 
     def __call__(self, cmd: str, **fields: Any) -> Any:
@@ -121,4 +123,4 @@ class Commands:
             time.sleep(0.05)
 
     def close(self) -> None:
-        self.socket.close()
+        self.opened.close()
