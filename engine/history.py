@@ -47,9 +47,14 @@ class Segment:
         self.packed = zlib.compress(SEPARATOR.join((self.checkpoint, *self.events)).encode(), 1)
         self.checkpoint, self.events = "", []
 
-    def texts(self) -> list[str]:
-        """The checkpoint and every event after it."""
-        return zlib.decompress(self.packed).decode().split(SEPARATOR) if self.packed is not None else [self.checkpoint, *self.events]
+    def held(self) -> bytes | list[str]:
+        """Checkpoint and events as they lie in memory now, for :func:`unpacked`; what is added later does not appear in it."""
+        return self.packed if self.packed is not None else [self.checkpoint, *self.events]
+
+
+def unpacked(held: bytes | list[str]) -> list[str]:
+    """A segment's checkpoint and every event after it."""
+    return zlib.decompress(held).decode().split(SEPARATOR) if isinstance(held, bytes) else held
 
 
 class History:
@@ -109,15 +114,13 @@ class History:
         missing: list[str] = []
         for segment in self.segments:
             if segment.last > seq:
-                missing.extend(segment.texts()[1 + max(0, seq - segment.first) :])
+                missing.extend(unpacked(segment.held())[1 + max(0, seq - segment.first) :])
         return missing
 
-    def replay(self, start: int) -> list[str]:
-        """The newest checkpoint at or before ``start`` (else the oldest there is) and every event after it."""
+    def held(self, start: int) -> list[bytes | list[str]]:
+        """The segments from the newest checkpoint at or before ``start`` (else the oldest there is), as they lie in memory: whoever
+        sends them unpacks one at a time. Of the later ones the checkpoint is no event."""
         chosen = list(self.segments)
         while len(chosen) > 1 and chosen[1].first <= start:
             chosen.pop(0)
-        texts: list[str] = []
-        for index, segment in enumerate(chosen):
-            texts.extend(segment.texts()[min(index, 1) :])
-        return texts
+        return [segment.held() for segment in chosen]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import io
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import CommandRefused
+from engine.history import unpacked
 from viz.hub import Hub
 from viz.metrics import Metrics
 
-#: Histories that are compressed at once; each may take a tenth of a second of a core.
-MAX_HISTORIES_AT_ONCE = 2
+#: Pieces of histories that are compressed at once; each takes some milliseconds of a core.
+MAX_PIECES_AT_ONCE = 2
+GZIP = 16 + zlib.MAX_WBITS
 
 
 class Routes:
@@ -25,7 +29,7 @@ class Routes:
 
     def __init__(self, hub: Hub, metrics: Metrics) -> None:
         self.hub, self.metrics = hub, metrics
-        self._histories = asyncio.Semaphore(MAX_HISTORIES_AT_ONCE)
+        self._histories = asyncio.Semaphore(MAX_PIECES_AT_ONCE)
 
     def all(self) -> list[Route]:
         return [
@@ -63,14 +67,22 @@ class Routes:
         except CommandRefused as problem:
             return PlainTextResponse(problem.message + "\n", 404)
         self.hub.unwatch(feed.room)
-        texts = feed.history.replay(start)
-        async with self._histories:
-            body = await asyncio.to_thread(_compressed, texts)
-        return Response(
-            body,
+        return StreamingResponse(
+            self._pieces(feed.history.held(start)),
             media_type="application/x-ndjson",
             headers={"Content-Encoding": "gzip", "Cache-Control": "no-store", "Vary": "Accept-Encoding"},
         )
+
+    async def _pieces(self, held: list[bytes | list[str]]) -> AsyncIterator[bytes]:
+        """A history in gzip, a segment at a time: the whole text of a long one would be many megabytes for every client that asks,
+        and as long as a slow client takes."""
+        stream = zlib.compressobj(4, zlib.DEFLATED, GZIP)
+        for index, segment in enumerate(held):
+            async with self._histories:
+                piece = await asyncio.to_thread(_lines, stream, segment, min(index, 1))
+            if piece:
+                yield piece
+        yield stream.flush()
 
     async def qr(self, request: Request) -> Response:
         """A QR code (SVG) of the address that opens a room."""
@@ -93,13 +105,9 @@ def join_address(request: Request, room: str) -> str:
     return f"{scheme if scheme in ('http', 'https') else 'http'}://{host}{root}/?room={quote(room)}"
 
 
-def _compressed(texts: list[str]) -> bytes:
-    out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4, mtime=0) as packed:
-        for text in texts:
-            packed.write(text.encode())
-            packed.write(b"\n")
-    return out.getvalue()
+def _lines(stream: Any, held: bytes | list[str], skip: int) -> bytes:
+    """The texts of a segment but the first ``skip``, each as a line, compressed as far as the stream has got."""
+    return stream.compress("".join(f"{text}\n" for text in unpacked(held)[skip:]).encode())
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:

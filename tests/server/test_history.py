@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine import protocol
-from engine.history import History
+from engine.history import History, unpacked
 
 
 def filled(count: int, every: int = 10, max_bytes: int = 10**6, start: int = 5) -> History:
@@ -16,6 +16,11 @@ def filled(count: int, every: int = 10, max_bytes: int = 10**6, start: int = 5) 
         if history.wants_checkpoint:
             history.checkpoint(seq, f"state {seq}")
     return history
+
+
+def replayed(history: History, start: int) -> list[str]:
+    """A checkpoint and every event after it, as the page process sends them."""
+    return [text for index, held in enumerate(history.held(start)) for text in unpacked(held)[min(index, 1) :]]
 
 
 @pytest.mark.parametrize("seq", [5, 6, 14, 15, 16, 27, 30])
@@ -33,7 +38,7 @@ def test_another_life_or_an_unknown_number_cannot_be_resumed():
 
 @pytest.mark.parametrize("start, first", [(0, 5), (5, 5), (14, 5), (15, 15), (24, 15), (29, 25), (99, 25)])
 def test_a_replay_starts_at_the_newest_checkpoint_that_is_old_enough(start, first):
-    texts = filled(25).replay(start)
+    texts = replayed(filled(25), start)
     assert texts[0] == f"state {first}"
     assert texts[1:] == [f"event {number}" for number in range(first + 1, 31)]
 
@@ -42,7 +47,7 @@ def test_memory_is_bounded_and_whole_segments_go():
     history = filled(1000, max_bytes=500)
     assert history.size <= 500 + 200
     assert history.size == sum(segment.size for segment in history.segments)
-    assert history.replay(0)[0] == f"state {history.first}"
+    assert replayed(history, 0)[0] == f"state {history.first}"
     assert history.since(history.first, "a") == [f"event {number}" for number in range(history.first + 1, 1006)]
 
 
@@ -66,3 +71,13 @@ def test_what_is_old_takes_a_fraction_of_its_text_and_comes_back_unchanged():
     assert history.since(0, history.life) == texts
     assert sum(len(segment.packed) for segment in history.segments if segment.packed) < sum(map(len, texts)) / 4
     assert not any(segment.events for segment in list(history.segments)[:-1])
+
+
+def test_what_comes_after_a_reader_began_does_not_reach_it():
+    history = filled(23)
+    held = history.held(0)
+    for seq in range(29, 60):
+        history.append(seq, f"event {seq}")
+        if history.wants_checkpoint:
+            history.checkpoint(seq, f"state {seq}")
+    assert [text for index, each in enumerate(held) for text in unpacked(each)[min(index, 1) :]] == ["state 5", *(f"event {number}" for number in range(6, 29))]
