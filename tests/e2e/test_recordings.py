@@ -148,13 +148,16 @@ def hostile_files() -> dict[str, tuple[bytes, str]]:
     }
 
 
-@pytest.mark.parametrize("name", list(hostile_files()))
-def test_a_bad_file_is_refused_with_a_sentence(tab, name):
-    data, sentence = hostile_files()[name]
-    open_file(tab, data)
-    tab.wait_for_function("document.querySelector('.bs-recordings > [data-message]').dataset.kind === 'error'")
-    expect(tab.locator(".bs-recordings > [data-message]")).to_contain_text(sentence)
-    assert tab.evaluate("window.batchscope.recordings.replay") is None
+def test_a_bad_file_is_refused_with_a_sentence_and_a_good_one_opens_after_it(tab):
+    good = packed(small_run())
+    for name, (data, sentence) in hostile_files().items():
+        open_file(tab, data)
+        tab.wait_for_function("document.querySelector('.bs-recordings > [data-message]').dataset.kind === 'error'")
+        expect(tab.locator(".bs-recordings > [data-message]"), name).to_contain_text(sentence)
+        assert tab.evaluate("window.batchscope.recordings.replay") is None, name
+        open_file(tab, good)
+        tab.wait_for_function("window.batchscope.recordings.replay?.mounted")
+        tab.wait_for_function("document.querySelector('.bs-recordings > [data-message]').dataset.kind !== 'error'")
 
 
 def test_nothing_in_a_recording_becomes_markup_or_code(tab):
