@@ -1,8 +1,9 @@
 """A bounded log of one room's events, as the texts that were sent.
 
 The log is a row of segments. A segment starts with a checkpoint (a snapshot message) and holds the events after it, so
-that dropping the oldest segment never leaves an event without a state to stand on. A segment that is full is packed, to a tenth of
-its size or so: what is old is asked for rarely, and every room of a public server has a history::
+that dropping the oldest segment never leaves an event without a state to stand on. With ``pack`` a
+segment that is full is compressed, to a tenth of its size or so: what is old is asked for rarely, and every room of a public server has a
+history. It takes some milliseconds, which the engine, between two steps, does not spend on its short log::
 
     checkpoint@0  e1 e2 … e256 | checkpoint@256  e257 … e512 | checkpoint@512  e513 …
     └──────── dropped whole ──┘
@@ -61,9 +62,10 @@ class History:
     """The retained events of one room, at most ``max_bytes`` characters of them. ``checkpoint_every`` 0 keeps events alone (for
     resuming, not for replaying)."""
 
-    def __init__(self, *, max_bytes: int, checkpoint_every: int = 256) -> None:
+    def __init__(self, *, max_bytes: int, checkpoint_every: int = 256, pack: bool = False) -> None:
         self.max_bytes = max_bytes
         self.checkpoint_every = checkpoint_every
+        self.pack = pack
         self.life = ""
         self.size = 0
         self.segments: deque[Segment] = deque()
@@ -102,7 +104,7 @@ class History:
         """Start a new segment with the state after event ``seq``, which must be the newest."""
         if self.segments and seq != self.last:
             raise ValueError(f"checkpoint at {seq}, but the newest event is {self.last}")
-        if self.segments:
+        if self.pack and self.segments:
             self.segments[-1].pack()
         self.segments.append(Segment(seq, text, size=len(text)))
         self.size += len(text)

@@ -7,7 +7,6 @@ the explanations at the end. It is one HTML file without scripts or outside addr
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from lessons.format import LANGUAGES, Lesson
 from lessons.loader import find_lesson, load_glossary, load_lesson
 from lessons.record import LessonRecording, RecordingBroken, read_recording
 from lessons.values import format_value
+from viz.browser import find_chromium
 
 STYLE = """
 @page { size: A4; margin: 18mm 16mm; }
@@ -138,7 +138,7 @@ def handout_html(name: str, language: str) -> str:
 
 def print_pdf(html: str, target: Path) -> None:
     """Print with a Chromium of this machine. Raises ``RuntimeError`` when there is none or it fails."""
-    browser = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    browser = find_chromium()
     if browser is None:
         raise RuntimeError("Printing needs Chromium or Chrome on this machine; open the HTML file and print it from your browser instead.")
     with tempfile.TemporaryDirectory() as folder:

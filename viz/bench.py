@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+from viz.browser import find_chromium
 from viz.served_page import serving
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ def measure(seconds: float, pace: float, blocks: int, requests: int) -> dict[str
     """Figures as the page reports them. Raises ``RuntimeError`` when there is no chromium."""
     from playwright.sync_api import sync_playwright
 
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    path = find_chromium()
     if path is None:
         raise RuntimeError("viz.bench needs chromium; install it or name it in the variable CHROMIUM.")
     workload = {"num_requests": 4000, "arrivals": {"kind": "closed", "users": requests}, "content": "tokens",

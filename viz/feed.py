@@ -26,7 +26,7 @@ class Feed:
     def __init__(self, room: str) -> None:
         self.room = room
         self.state: dict[str, Any] = empty_state()
-        self.history = History(max_bytes=HISTORY_BYTES, checkpoint_every=CHECKPOINT_EVERY)
+        self.history = History(max_bytes=HISTORY_BYTES, checkpoint_every=CHECKPOINT_EVERY, pack=True)
         self.history.begin(0, protocol.encode(self._snapshot_message()))
         self.unfinished = Unfinished()
         self.viewers: set[Any] = set()

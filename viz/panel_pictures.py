@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BatchscopeError
+from viz.browser import find_chromium
 from viz.offline_html import offline_html
 from viz.panels import load_panels
 from viz.recording import Recording
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, TALLEST = 1440, 8000
 READY_MS = 120_000          # the longest recording that may be opened takes about this long in the browser
 
@@ -57,7 +56,7 @@ def draw_panels(recording: Recording, wanted: list[tuple[str, str]], moment: Mom
         page_file = Path(folder) / "recording.html"
         page_file.write_text(offline_html(recording), encoding="utf-8")
         try:
-            browser = playwright.chromium.launch(executable_path=_browser_path(), args=["--no-sandbox"] if os.geteuid() == 0 else [])
+            browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else [])
         except Error as error:
             raise BatchscopeError("no_browser", NO_CHROMIUM) from error
         try:
@@ -83,8 +82,3 @@ def _open(page: Any, page_file: Path, moment: Moment) -> None:
     page.set_viewport_size({"width": WIDTH, "height": min(TALLEST, height)})
     page.wait_for_timeout(200)                                               # the observers of sight and size report in their own time
     page.evaluate("window.batchscopeOffline.settled()")
-
-
-def _browser_path() -> str | None:
-    """The Chromium that is there; ``None`` leaves it to Playwright, which may have brought its own."""
-    return os.environ.get("CHROMIUM") or next((path for name in BROWSERS if (path := shutil.which(name))), None)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from viz.browser import find_chromium
 from viz.served_page import serving
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,9 +148,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from playwright.sync_api import sync_playwright
     options.out.mkdir(parents=True, exist_ok=True)
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with serving(CONFIG, 8) as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
         # Whoever leaves takes their requests along: the page that sends them stays until the end.
         guest = browser.new_page()
         guest.goto(url)

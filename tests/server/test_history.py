@@ -9,7 +9,7 @@ from engine.history import History, unpacked
 
 
 def filled(count: int, every: int = 10, max_bytes: int = 10**6, start: int = 5) -> History:
-    history = History(max_bytes=max_bytes, checkpoint_every=every)
+    history = History(max_bytes=max_bytes, checkpoint_every=every, pack=True)
     history.begin(start, f"state {start}", "a")
     for seq in range(start + 1, start + count + 1):
         history.append(seq, f"event {seq}")
@@ -62,7 +62,7 @@ def test_a_gap_is_an_error_of_the_caller():
 def test_what_is_old_takes_a_fraction_of_its_text_and_comes_back_unchanged():
     texts = [protocol.encode({"type": "step", "seq": seq, "tokens": [{"id": f"r{seq % 7}", "text": f"“{seq}” 토큰\n"}], "blocks": []})
              for seq in range(1, 1025)]
-    history = History(max_bytes=10**9, checkpoint_every=256)
+    history = History(max_bytes=10**9, checkpoint_every=256, pack=True)
     history.begin(0, protocol.encode({"type": "snapshot", "seq": 0}))
     for seq, text in enumerate(texts, 1):
         history.append(seq, text)

@@ -1,6 +1,8 @@
 // Streaming answers. Only the last state of a text counts: however many tokens came since the last frame, a text is written once. It
 // is written as text, never as markup, whatever the model says.
 
+import { arrange } from '../arrange.js';
+
 export default class Answers {
   constructor(root, spec, context) {
     Object.assign(this, { root, options: spec.options, context });
@@ -27,16 +29,13 @@ export default class Answers {
     const selected = this.context.selected();
     if (selected && state.requests[selected] && !ids.includes(selected)) ids.unshift(selected);
     const wanted = new Set(ids);
-    for (const [id, card] of this.cards) if (!wanted.has(id)) { card.element.remove(); this.cards.delete(id); }
-    let before = null;
-    for (let at = ids.length - 1; at >= 0; at -= 1) {
-      const request = state.requests[ids[at]];
-      let card = this.cards.get(ids[at]);
-      if (!card) { card = this.#make(request); this.cards.set(ids[at], card); }
-      this.#draw(card, request);
-      if (card.element.parentElement !== this.list || card.element.nextElementSibling !== before) this.list.insertBefore(card.element, before);
-      before = card.element;
-    }
+    for (const id of this.cards.keys()) if (!wanted.has(id)) this.cards.delete(id);
+    arrange(this.list, ids.map((id) => {
+      let card = this.cards.get(id);
+      if (!card) { card = this.#make(state.requests[id]); this.cards.set(id, card); }
+      this.#draw(card, state.requests[id]);
+      return card.element;
+    }));
     this.empty.hidden = ids.length > 0;
     if (this.empty.textContent !== this.context.t('panel.answers.empty')) this.empty.textContent = this.context.t('panel.answers.empty');
   }

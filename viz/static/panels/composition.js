@@ -72,10 +72,15 @@ export default class Composition {
     for (const [name, value] of Object.entries(values)) {
       if (this.shown[name] === value) continue;
       this.shown[name] = value;
-      // Padding that was there once keeps its place.
-      if (name === 'padding' && this.shown.padded !== (this.shown.padded = this.shown.padded || value > 0)) this.figures[name].parentElement.dataset.zero = String(!this.shown.padded);
+      if (name === 'padding') this.#keepPadding(value);
       this.figures[name].textContent = typeof value === 'number' ? this.context.number(value) : value;
     }
+  }
+
+  // Padding that was there once keeps its place on a narrow screen.
+  #keepPadding(value) {
+    this.shown.padded ||= value > 0;
+    this.figures.padding.parentElement.dataset.zero = String(!this.shown.padded);
   }
 
   // Widths follow the limits, which rarely change, and not the values, which change with every step.

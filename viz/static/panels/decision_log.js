@@ -1,5 +1,6 @@
 // Every decision of the engine as a sentence, newest first.
 
+import { arrange } from '../arrange.js';
 import { concerns, decisionTrack, sentence, stepLabel } from '../decisions.js';
 
 const SHOWN = 120;
@@ -44,18 +45,7 @@ export class SentenceList {
     }
     if (rows.length === this.shown.length && rows.every((row, index) => row === this.shown[index])) return;
     this.shown = rows.slice();
-    this.#place(rows.map((row) => this.elements.get(row).element));
-  }
-
-  // Only what came and went is moved: a row that is taken out and put back is laid out again with all its words.
-  #place(elements) {
-    const wanted = new Set(elements);
-    for (const element of [...this.list.children]) if (!wanted.has(element)) element.remove();
-    let before = null;
-    for (let at = elements.length - 1; at >= 0; at -= 1) {
-      if (elements[at].nextElementSibling !== before || elements[at].parentElement !== this.list) this.list.insertBefore(elements[at], before);
-      before = elements[at];
-    }
+    arrange(this.list, rows.map((row) => this.elements.get(row).element));
   }
 
   forget() { this.elements = new WeakMap(); this.shown = []; }

@@ -1,6 +1,8 @@
 // Lifecycle lanes. A request is one chip that moves to its next lane; what it is doing is a shape (hollow, hatched, solid, dashed,
 // tick, cross) before it is a colour, and its progress fills the chip. Slow enough, a move is animated; fast, chips just appear.
 
+import { arrange } from '../arrange.js';
+
 const LANES = ['pending', 'prefilling', 'decoding', 'finished'];
 const MOVE_MS = 220;
 // The sizes of a chip with its gap, from the roomiest to the densest: [width, height]. A lane takes the first with which all fit.
@@ -97,17 +99,14 @@ export default class Lanes {
 
   #fillLane(name, ids, total, state, alive) {
     const lane = this.lanes[name];
-    let before = null;
-    for (let at = ids.length - 1; at >= 0; at -= 1) {
-      const request = state.requests[ids[at]];
-      if (!request) continue;
+    const requests = ids.map((id) => state.requests[id]).filter(Boolean);
+    arrange(lane.list, requests.map((request) => {
       let chip = this.chips.get(request.id);
       if (!chip) { chip = this.#makeChip(request); this.chips.set(request.id, chip); }
       alive.add(request.id);
       this.#drawChip(chip, request, name);
-      if (chip.element.parentElement !== lane.list || chip.element.nextElementSibling !== before) lane.list.insertBefore(chip.element, before);
-      before = chip.element;
-    }
+      return chip.element;
+    }));
     const countText = this.context.number(total);
     if (lane.countText !== countText) { lane.countText = countText; lane.count.textContent = countText; lane.lane.dataset.some = String(total > 0); }
     const { width, height } = lane.room;
